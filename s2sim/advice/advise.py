@@ -97,7 +97,10 @@ def _best(base: RunSpec, runs: Runs) -> Advice:
 
 def _allowed_densities(base: RunSpec, names: Sequence[str], runs: Runs) -> list[str]:
     """Return each reducer with the density with which it is quickest among those with an error that is allowed."""
-    levels = {name: [_with_density(name, density) for density in _DENSITIES] for name in names}
+    levels = {}
+    for reducer in names:
+        name, options = split_option_string(reducer)
+        levels[reducer] = [join_option_string(name, {**options, "density": f"{each:g}"}) for each in _DENSITIES]
     every = tuple(dict.fromkeys(text for texts in levels.values() for text in texts))
     result = runs.result(replace(base, reducers=every)) if every else None
     rows = [] if result is None else [row for row in result.results if judgement_of(row).rejected is None]
@@ -106,11 +109,6 @@ def _allowed_densities(base: RunSpec, names: Sequence[str], runs: Runs) -> list[
         own = [row for row in rows if row.reducer in texts]
         found += [min(own, key=lambda row: judgement_of(row).time_s).reducer] if own else []
     return found
-
-
-def _with_density(reducer: str, density: float) -> str:
-    name, options = split_option_string(reducer)
-    return join_option_string(name, {**options, "density": f"{density:g}"})
 
 
 def _with_buckets(spec: RunSpec) -> list[tuple[str, RunSpec]]:

@@ -22,14 +22,8 @@ _EQUAL = 1e-6
 class CheapestSearch:
     """The search over axes, of which level 0 is as things are.
 
-    Parameters
-    ----------
-    prices : sequence of sequence of float
-        The price of each level of each axis; those of a combination are added.
-    times : callable
-        Returns the time of a combination, infinity where it cannot be used. Called once for each.
-    target : float
-        The longest time that is allowed.
+    ``prices`` are those of each level of each axis, which add up; ``times`` returns the time of a combination, infinity
+    where it cannot be used, and is called once for each; ``target`` is the longest time that is allowed.
     """
 
     def __init__(self, prices: Sequence[Sequence[float]], times: Callable[[Point], float], target: float) -> None:

@@ -23,6 +23,6 @@ def cache_command(empty: bool = switch("--empty", "Remove all recordings.")) -> 
     if empty:
         show_line(f"{store.folder}: {format_number_of(store.trim(0), 'recording')} removed.")
         return
-    sizes = [entry.st_size for entry in store.entries()]
+    sizes = [entry.st_size for _, entry in store.entries()]
     limit = f"at most {format_bytes(LIMIT_BYTES)}, least recently used ones go first"
     show_line(f"{store.folder}: {format_number_of(len(sizes), 'recording')}, {format_bytes(sum(sizes))} ({limit}).")

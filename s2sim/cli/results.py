@@ -12,7 +12,7 @@ from s2sim.tables import Table
 from s2sim.units import format_number_of
 
 if TYPE_CHECKING:
-    from s2sim.sweeps.results import SweepResult
+    from s2sim.sweeps.store import SweepResult
 
 EXAMPLES = examples(
     "s2sim results rates",
@@ -48,7 +48,7 @@ def results_command(
 
     Units stand in the names of columns; speedup_vs_dense and relative_l2 are ratios.
     """
-    from s2sim.sweeps.results import SweepResult
+    from s2sim.sweeps.store import SweepResult
 
     written = TABLES.get({})
     check_targets(json=json, png=png, **written)

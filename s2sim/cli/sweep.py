@@ -15,7 +15,7 @@ from s2sim.cli.output import show_line, show_lines
 from s2sim.errors import OptionError
 
 if TYPE_CHECKING:
-    from s2sim.sweeps.results import SweepResult
+    from s2sim.sweeps.store import SweepResult
     from s2sim.sweeps.sweep import SweepPlan, SweepProgress
 
 EXAMPLES = examples(

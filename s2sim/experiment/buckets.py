@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from s2sim.errors import S2SimWarning
-from s2sim.experiment.record import ExactMeans, RecordedReducer, make_bound_row, record, record_each
+from s2sim.experiment.record import RecordedReducer, exact_means, make_bound_row, record, record_each
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients.gradient import Gradient
@@ -42,58 +42,45 @@ def record_in_buckets(
     ``names`` are the layers of the gradients in the order of readiness, by whose indices buckets name their
     tensors.
     """
-    exact = ExactMeans(gradients, others)
+    means, like = exact_means(gradients, others), gradients[0]
+    place_of = {name: place for place, name in enumerate(like.names)}
 
     def record_one(asked: ReducerSpec) -> RecordedReducer:
-        own = buckets_for(asked.reducer, buckets)
-        if len(own) > 1:
-            return _record_buckets(asked, gradients, names, own, exact, seed, others)
-        ((found,), _) = record([replace(asked, optional=False)], gradients, seed=seed, others=others)
-        return replace(found, exchange=(BucketExchange(own[0], found.recording),))
+        own_buckets = buckets_for(asked.reducer, buckets)
+        if len(own_buckets) == 1:
+            ((found,), _) = record([replace(asked, optional=False)], gradients, seed=seed, others=others)
+            return replace(found, exchange=(BucketExchange(own_buckets[0], found.recording),))
+        parts = [sorted(place_of[names[tensor]] for tensor in bucket.tensors) for bucket in own_buckets]
+        fitted: list[Reducer] = []
+        ran: list[ReducerRun] = []
+        with capture_warnings() as told:
+            for part in parts:
+                own = [select_layers(gradient, part) for gradient in gradients]
+                own_seed = bucket_seed(seed, own[0].names)
+                fitted.append(asked.reducer.fitted(own, own_seed))
+                ran.append(run_reducer(fitted[-1], own, seed=own_seed, others=_restrict_steps(others, part)))
+        exact = means(fitted[0].period)
+        results = final_results(_merge_results(parts, [each.results for each in ran], like), asked.reducer.traits)
+        compressed = [
+            [part[index] for index in each.compresses(select_layers(like, part))]
+            for each, part in zip(fitted, parts, strict=True)
+        ]
+        most = max(range(len(parts)), key=lambda place: select_layers(like, compressed[place]).size)
+        if told:
+            dry_run(fitted[most], like, len(gradients), seed=seed)
+        bounds = [(each.instances[0].error_bound(), layers) for each, layers in zip(ran, compressed, strict=True)]
+        exchange = tuple(BucketExchange(bucket, each.recording) for bucket, each in zip(own_buckets, ran, strict=True))
+        return RecordedReducer(
+            asked.option_string,
+            fitted[most],
+            merge_recordings(exchange),
+            worst_error(results, exact, sorted(index for layers in compressed for index in layers)),
+            make_bound_row(bounds, results[0].mean, exact),
+            consensus_distance(results),
+            exchange,
+        )
 
     return record_each(reducers, len(gradients), record_one, on_reducer)
-
-
-def _record_buckets(
-    asked: ReducerSpec,
-    gradients: Sequence[Gradient],
-    names: Sequence[str],
-    buckets: tuple[Bucket, ...],
-    means: ExactMeans,
-    seed: int,
-    others: OtherSteps | None,
-) -> RecordedReducer:
-    like = gradients[0]
-    place_of = {name: place for place, name in enumerate(like.names)}
-    parts = [sorted(place_of[names[tensor]] for tensor in bucket.tensors) for bucket in buckets]
-    fitted: list[Reducer] = []
-    ran: list[ReducerRun] = []
-    with capture_warnings() as told:
-        for part in parts:
-            own = [select_layers(gradient, part) for gradient in gradients]
-            own_seed = bucket_seed(seed, own[0].names)
-            fitted.append(asked.reducer.fitted(own, own_seed))
-            ran.append(run_reducer(fitted[-1], own, seed=own_seed, others=_restrict_steps(others, part)))
-    exact = means.over(fitted[0].period)
-    results = final_results(_merge_results(parts, [each.results for each in ran], like), asked.reducer.traits)
-    compressed = [
-        [part[index] for index in each.compresses(select_layers(like, part))]
-        for each, part in zip(fitted, parts, strict=True)
-    ]
-    most = max(range(len(parts)), key=lambda place: select_layers(like, compressed[place]).size)
-    if told:
-        dry_run(fitted[most], like, len(gradients), seed=seed)
-    bounds = [(each.instances[0].error_bound(), layers) for each, layers in zip(ran, compressed, strict=True)]
-    exchange = tuple(BucketExchange(bucket, each.recording) for bucket, each in zip(buckets, ran, strict=True))
-    return RecordedReducer(
-        asked.option_string,
-        fitted[most],
-        merge_recordings(exchange),
-        worst_error(results, exact, sorted(index for layers in compressed for index in layers)),
-        make_bound_row(bounds, results[0].mean, exact),
-        consensus_distance(results),
-        exchange,
-    )
 
 
 def _restrict_steps(others: OtherSteps | None, part: Sequence[int]) -> OtherSteps | None:

@@ -71,7 +71,7 @@ def refuse_too_large(cost: Cost, advice: str = "ask for fewer workers, reducers 
 
 def run_features(scenario: ReducerScenario, counts: Sequence[int]) -> dict[str, float]:
     """Return the features of a comparison of reducers by name."""
-    from s2sim.experiment.scenario.memory import held_bytes
+    from s2sim.experiment.scenario.reducers import held_bytes
 
     reducers, held_MB = len(scenario.reducers), held_bytes(scenario.trace) / _MB
     tensors = 0 if scenario.training is None else len(scenario.training.profile.tensors)

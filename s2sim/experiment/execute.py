@@ -14,7 +14,6 @@ from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.demand import Demand, exchanged_bytes
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.timer import Timer, link_bytes
-from s2sim.experiment.lower_bounds import iteration_bound_s
 from s2sim.experiment.row_parts import LoweringRow
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.libraries.lowering import LoweredCall
@@ -140,7 +139,24 @@ class ExecutedRecording:
     @cached_property
     def replay(self) -> Replay:
         """In time."""
-        return self._replayed(self.plan)
+        return self.simulate(self.plan)
+
+    def simulate(self, plan: Plan, watcher: Watcher | None = None) -> Replay:
+        """Return the replay of a plan, message by message where somebody watches."""
+        scenario = self.scenario
+        return replay(
+            self.recording,
+            self.timer,
+            scenario.gpu,
+            plan,
+            watcher,
+            compute_ps=scenario.compute_ps,
+            faults=scenario.faults,
+        )
+
+    def replayed(self, plan: Plan) -> Replay:
+        """Return the replay of a plan, which is known where it is that of the library."""
+        return self.replay if plan == self.plan else self.simulate(plan)
 
     def traffic(self) -> tuple[Ints, Ints]:
         """Return (sent, received) bytes of each rank over all steps, of rings or of the algorithms that ran."""
@@ -172,26 +188,6 @@ class ExecutedRecording:
         )
 
     @property
-    def iteration_bound_s(self) -> float:
-        """Seconds in which no such iteration can be over; 0 where none ran."""
-        training, iterations = self.scenario.training, self.iterations
-        if training is None or iterations is None:
-            return 0.0
-        recording = self.recording
-        conditions = training.conditions(recording.workers, recording.steps, self.scenario.seed)
-        return iteration_bound_s(
-            self.bucket_exchanges,
-            training.compute,
-            self.timer.cuts(),
-            self.scenario.library,
-            waits_for_all=conditions.waits_for_all,
-            accumulate=conditions.accumulate,
-            assisted=any(launch.timed.schedule.assisted for launch in iterations.launches),
-            fastest=float(conditions.slower.min()),
-            idle_ps=conditions.idle_ps,
-        )
-
-    @property
     def compared_ps(self) -> int:
         """What reducers are compared by: the iteration, or the communication phase and what is added to it."""
         if self.iterations is not None:
@@ -206,7 +202,7 @@ class ExecutedRecording:
     @cached_property
     def ideal(self) -> Replay:
         """In time, if everything ran as asked."""
-        return self.replay if self.plan == self.ideal_plan else self._replayed(self.ideal_plan)
+        return self.replayed(self.ideal_plan)
 
     @cached_property
     def real_plan(self) -> Plan:
@@ -214,37 +210,13 @@ class ExecutedRecording:
         real = self.scenario.machines.real_library
         return self.plan if real is self.scenario.library else make_plan(self.recording, real)
 
-    @cached_property
-    def real(self) -> Replay:
-        """In time, as that library executes it."""
-        return self.replay if self.real_plan is self.plan else self._replayed(self.real_plan)
-
     def sent_real(self) -> int:
         """Return the bytes that the busiest rank sends with that library, by rings."""
         return self._most_sent(self.real_plan.lowered)
 
-    def replay_watched(self, watcher: Watcher) -> None:
-        """Replay it once more, message by message, for somebody who watches."""
-        self._replayed(self.plan, watcher)
-
-    def _replayed(self, plan: Plan, watcher: Watcher | None = None) -> Replay:
-        scenario = self.scenario
-        return replay(
-            self.recording,
-            self.timer,
-            scenario.gpu,
-            plan,
-            watcher,
-            compute_ps=scenario.compute_ps,
-            faults=scenario.faults,
-        )
-
-    def _gap_ps(self, plan: Plan) -> int:
-        return 0 if plan == self.plan else self.replay.total_ps - self._replayed(plan).total_ps
-
-    def order_gap_s(self) -> float:
-        """Return by how much the phase would be shorter if launches were grouped and overlapped as in ``ideal``."""
-        return self._gap_ps(self.plan.unordered(self.ideal_plan)) / PS_PER_S
+    def gap_s(self, plan: Plan) -> float:
+        """Return by how much the phase would be shorter with another plan."""
+        return (self.replay.total_ps - self.replayed(plan).total_ps) / PS_PER_S
 
     def lowering(self) -> tuple[LoweringRow, ...]:
         """Return a row per call; identical calls of several groups of ranks share one.
@@ -266,7 +238,7 @@ class ExecutedRecording:
                 bytes_sent=self._most_sent(lowered[number] for number in group),
                 time_ideal_s=max(ideal_times[number] for number in group),
                 time_s=max(times[number] for number in group),
-                gap_s=self._gap_ps(self.plan.closed(group, self.ideal_plan)) / PS_PER_S,
+                gap_s=self.gap_s(self.plan.closed(group, self.ideal_plan)),
                 why=lowered[group[0]].why,
             )
             for group in group_identical_collectives(posted)

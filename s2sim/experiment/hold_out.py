@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimWarning
@@ -22,16 +21,17 @@ from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.recording_store import through_store
 from s2sim.experiment.row_parts import Transfer
 from s2sim.experiment.rows import ROUNDING_ERROR
-from s2sim.experiment.scaled_scripts import Outcome, record_scaled, relative_error, run_without_warnings, scale_scripts
-from s2sim.experiment.scenario.content_hash import hashable_content, trace_content
+from s2sim.experiment.scaled_scripts import Outcome, record_scaled, run_without_warnings, scale_scripts
+from s2sim.experiment.scenario.content_hash import trace_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec, place_reducers
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.law import ExtrapolatedRanks, RankSubset, fit_law
-from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
+from s2sim.gradients.models import Model, ModelLayer
 from s2sim.gradients.read_trace import Trace, open_trace, shipped_directories
-from s2sim.gradients.scaling import keep_rows, scale_to, scale_to_model
+from s2sim.gradients.scaling import keep_rows, scale_to, scale_to_layers
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.script import Recording
+from s2sim.reducers.shared.layers import select_layers
 from s2sim.seeds import named_generator
 
 
@@ -44,16 +44,14 @@ class PhaseCheck:
     recorded: Recording
 
     def errors(self, timer: Timer) -> tuple[float, float]:
-        """Return predicted over recorded less 1: of the bytes of the busiest rank, and of the time of the phase."""
-        sent = (int(run.traffic()[0].max()) for run in self._runs(timer))
-        return relative_error(*sent), self.error_time(timer)
+        """Return predicted over recorded less 1: of the bytes of the busiest rank, and of the time of the phase.
 
-    def error_time(self, timer: Timer) -> float:
-        """Return predicted over recorded less 1 of the time of the phase."""
-        return relative_error(*(run.replay.total_ps for run in self._runs(timer)))
-
-    def _runs(self, timer: Timer) -> list[ExecutedRecording]:
-        return [ExecutedRecording(each, self.scenario, timer) for each in (self.predicted, self.recorded)]
+        On one rank nothing is sent and nothing is predicted.
+        """
+        runs = [ExecutedRecording(each, self.scenario, timer) for each in (self.predicted, self.recorded)]
+        pairs = [int(run.traffic()[0].max()) for run in runs], [run.replay.total_ps for run in runs]
+        of_bytes, of_time = (guess / truth - 1 if truth else 0.0 for guess, truth in pairs)
+        return of_bytes, of_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,54 +94,35 @@ def _hold_out(
     scenario: ReducerScenario, reducers: Sequence[ReducerSpec], ranks: int
 ) -> tuple[str, dict[str, tuple[Outcome, Outcome]]]:
     """Return what is held out, and by reducer the scripts of the recording and those predicted from the rest."""
-    scaled, more = scenario.target is not None, isinstance(scenario.trace, ExtrapolatedRanks)
+    trace, seed, scaled = scenario.trace, scenario.seed, scenario.target is not None
+    more = isinstance(trace, ExtrapolatedRanks)
     what = [*([f"{ranks // 2} of {ranks} ranks"] if more else []), *(["half of the rows"] if scaled else [])]
 
-    def run(missing: Sequence[ReducerSpec]) -> dict[str, tuple[Outcome, Outcome]]:
-        return _run_held_out(scenario, missing, ranks)
+    def run(missing: Sequence[ReducerSpec], gradients: Sequence[Gradient]) -> tuple[list[ReducerSpec], list[Outcome]]:
+        fitted = [replace(item, reducer=item.reducer.fitted(gradients, seed)) for item in missing]
+        return fitted, run_without_warnings(fitted, gradients, seed=seed)
 
-    return " and ".join(what), through_store(scenario, reducers, ["held out", ranks], run)
+    def predict(missing: Sequence[ReducerSpec]) -> dict[str, tuple[Outcome, Outcome]]:
+        recorded = [trace.gradient(0, rank) for rank in range(ranks)]
+        kept = []
+        for index, layer in enumerate(recorded[0].layers if scaled else ()):
+            generator = named_generator(seed, "rows that are not held back", index)
+            kept.append(np.sort(generator.choice(layer.shape[0], -(-layer.shape[0] // 2), replace=False)))
+        change = partial(keep_rows, kept=kept) if scaled else lambda gradient: gradient
+        source: RankSubset | ExtrapolatedRanks = RankSubset(trace, ranks, change)
+        if isinstance(trace, ExtrapolatedRanks):
+            few = RankSubset(trace.source, ranks // 2, change)
+            source = ExtrapolatedRanks(trace.name, trace.manifest, few, fit_law(few), ranks, seed)
+        gradients = [source.gradient(0, rank) for rank in range(ranks)]
+        fitted, predicted = run(missing, gradients)
+        if scaled:
+            scaling = scale_to(recorded[0].size, gradients[0])
+            predicted = scale_scripts(fitted, predicted, gradients, scaling, seed=seed)
+        _, truth = run(missing, recorded)
+        both = zip(truth, predicted, strict=True)
+        return {item.option_string: outcomes for item, outcomes in zip(missing, both, strict=True)}
 
-
-def _run_held_out(
-    scenario: ReducerScenario, reducers: Sequence[ReducerSpec], ranks: int
-) -> dict[str, tuple[Outcome, Outcome]]:
-    trace, seed, scaled = scenario.trace, scenario.seed, scenario.target is not None
-    recorded = [trace.gradient(0, rank) for rank in range(ranks)]
-    change = partial(keep_rows, kept=_random_half(recorded[0], seed)) if scaled else _unchanged
-    source: RankSubset | ExtrapolatedRanks
-    if isinstance(trace, ExtrapolatedRanks):
-        few = RankSubset(trace.source, ranks // 2, change)
-        source = ExtrapolatedRanks(trace.name, trace.manifest, few, fit_law(few), ranks, seed)
-    else:
-        source = RankSubset(trace, ranks, change)
-    gradients = [source.gradient(0, rank) for rank in range(ranks)]
-    fitted = _fit_reducers(reducers, gradients, seed)
-    predicted: list[Outcome] = run_without_warnings(fitted, gradients, seed=seed)
-    if scaled:
-        scaling = scale_to(recorded[0].size, gradients[0])
-        predicted = scale_scripts(fitted, predicted, gradients, scaling, seed=seed)
-    truth = run_without_warnings(_fit_reducers(reducers, recorded, seed), recorded, seed=seed)
-    outcomes = zip(truth, predicted, strict=True)
-    return {item.option_string: both for item, both in zip(reducers, outcomes, strict=True)}
-
-
-def _fit_reducers(reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], seed: int) -> list[ReducerSpec]:
-    return [replace(item, reducer=item.reducer.fitted(gradients, seed)) for item in reducers]
-
-
-def _random_half(gradient: Gradient, seed: int) -> list[NDArray[np.int64]]:
-    """Return the sorted indices of a random half, rounded up, of the rows of each layer."""
-    kept = []
-    for index, layer in enumerate(gradient.layers):
-        generator = named_generator(seed, "rows that are not held back", index)
-        rows = generator.choice(layer.shape[0], -(-layer.shape[0] // 2), replace=False)
-        kept.append(np.sort(rows))
-    return kept
-
-
-def _unchanged(gradient: Gradient) -> Gradient:
-    return gradient
+    return " and ".join(what), through_store(scenario, reducers, ["held out", ranks], predict)
 
 
 # Statistics differ at any number of ranks; these take a second.
@@ -166,8 +145,12 @@ def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, list
     found: dict[str, list[tuple[Transfer, PhaseCheck]]] = {item.option_string: [] for item in scenario.reducers}
     for other in _other_traces(trace, kinds):
         ranks = min(workers, other.world_size, _MAX_RANKS)
-        model = _scaled_layers(other, kinds, parameters)
-        predicted, recorded = (_record(plain, source, kinds, model, ranks) for source in (trace, other))
+        kept = [layer for layer in other.manifest.layers if layer.sparse in kinds]
+        factor = parameters / sum(layer.size for layer in kept)
+        # Rows grow until there are about as many parameters.
+        shapes = [(max(1, round(factor * layer.shape[0])), *layer.shape[1:]) for layer in kept]
+        layers = [ModelLayer(each.name, shape, each.sparse) for each, shape in zip(kept, shapes, strict=True)]
+        predicted, recorded = (_record(plain, source, other.name, layers, ranks) for source in (trace, other))
         timer = plain.timer(ranks)
         for reducer, truth in recorded.items():
             if reducer in predicted:
@@ -200,40 +183,22 @@ def _shapes(trace: AnyTrace) -> object:
     return tuple((layer.name, layer.shape) for layer in trace.manifest.layers)
 
 
-def _scaled_layers(trace: Trace, kinds: Collection[bool], parameters: int) -> Model:
-    """Return the layers of some kinds of a trace, with rows scaled to about ``parameters`` parameters."""
-    kept = [layer for layer in trace.manifest.layers if layer.sparse in kinds]
-    factor = parameters / sum(layer.size for layer in kept)
-    layers = tuple(
-        LayerGroup(layer.name, (max(1, round(factor * layer.shape[0])), *layer.shape[1:]), sparse=layer.sparse)
-        for layer in kept
-    )
-    source = f"the manifest of trace {trace.name}"
-    published = PublishedCount(sum(layer.size for layer in layers), 0.0, "estimated", source)
-    return Model(trace.name, LayerTable(trace.manifest.model, "estimated", source, layers, published))
-
-
 def _record(
-    scenario: ReducerScenario, source: AnyTrace, kinds: Collection[bool], model: Model, ranks: int
+    scenario: ReducerScenario, source: AnyTrace, name: str, layers: Sequence[ModelLayer], ranks: int
 ) -> Mapping[str, RecordedReducer]:
-    """Return the recording of each reducer on gradients of a model with the statistics of ``source``."""
+    """Return the recording of each reducer on gradients of a model's layers with the statistics of ``source``."""
+    kinds = {layer.sparse for layer in layers}
 
     def record_all(missing: Sequence[ReducerSpec]) -> dict[str, RecordedReducer]:
-        gradients = [_select_kinds(source.gradient(0, rank), kinds) for rank in range(ranks)]
-        with warnings.catch_warnings():
+        held = [source.gradient(0, rank) for rank in range(ranks)]
+        kept = [place for place, layer in enumerate(held[0].layers) if isinstance(layer, RowSparse) in kinds]
+        gradients = [select_layers(gradient, kept) for gradient in held]
+        with warnings.catch_warnings(action="ignore", category=S2SimWarning):
             # The run itself warns of its own gradients.
-            warnings.simplefilter("ignore", S2SimWarning)
-            scaling = scale_to_model(model, gradients[0], _COPIES_OF_RANKS)
+            scaling = scale_to_layers(name, layers, gradients[0], _COPIES_OF_RANKS)
             optional = [replace(item, optional=True) for item in missing]
-            records, _ = record_scaled(optional, gradients, scaling, seed=scenario.seed)
+            records, *_ = record_scaled(optional, gradients, scaling, seed=scenario.seed)
         return {item.option_string: item for item in records}
 
-    what = ["transfer", ranks, sorted(kinds), trace_content(source), hashable_content(model)]
-    records = through_store(scenario, scenario.reducers_on(ranks), what, record_all)
-    return {item.option_string: item for item in records.values()}
-
-
-def _select_kinds(gradient: Gradient, kinds: Collection[bool]) -> Gradient:
-    kept = [(name, layer) for name, layer in gradient if isinstance(layer, RowSparse) in kinds]
-    names, layers = zip(*kept, strict=True)
-    return Gradient(names, layers)
+    what = ["transfer", ranks, trace_content(source), [[each.name, each.shape, each.sparse] for each in layers]]
+    return through_store(scenario, scenario.reducers_on(ranks), what, record_all)

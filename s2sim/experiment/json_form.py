@@ -9,19 +9,7 @@ from inspect import getdoc
 from math import inf, isfinite
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import (
-    Annotated,
-    Any,
-    ClassVar,
-    Literal,
-    Self,
-    TypeAlias,
-    TypeVar,
-    Union,
-    get_args,
-    get_origin,
-    get_type_hints,
-)
+from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from s2sim.errors import S2SimError
 from s2sim.files import read_text
@@ -106,29 +94,37 @@ def _object(value: Any) -> dict[str, Any]:
 SCHEMA_VERSION = 1
 """Of the JSON of all results; raised when a key goes or comes to mean something else, not when one is added."""
 
-_SCREENS = "s2sim.report.screens"
-_SCREENED = (
-    "advise",
-    "against",
-    "calibrate",
-    "collective",
-    "flows",
-    "iterations",
-    "paper",
-    "regimes",
-    "topologies",
-    "train",
-    "validate",
+RESULTS = Registry(
+    "result",
+    "s2sim.results",
+    {
+        "run": "s2sim.experiment.rows:Result",
+        "advise": "s2sim.advice.advise:Advice",
+        "topologies": "s2sim.experiment.topologies:TopologiesResult",
+        "collective": "s2sim.traffic.collective_result:CollectiveResult",
+        "against": "s2sim.validation.compare_log_result:LogComparisonResult",
+        "calibrate": "s2sim.validation.calibrate_result:CalibrationResult",
+        "flows": "s2sim.traffic.flows:FlowsResult",
+        "iterations": "s2sim.validation.iteration_result:IterationsResult",
+        "paper": "s2sim.claims.paper:PapersResult",
+        "regimes": "s2sim.regimes.map:RegimeMap",
+        "train": "s2sim.training.result:TrainResult",
+        "validate": "s2sim.validation.curve_result:ValidationResult",
+    },
 )
+
 # Notebooks look for a method on the class, while what draws it stands above.
 _VIEWS = Registry(
     "view",
     "s2sim.views",
     {
+        **{
+            f"{name} as {form}": f"s2sim.report.screens:screen_{form}"
+            for name in RESULTS.builtin
+            for form in ("text", "html")
+        },
         "run as text": "s2sim.report.answer:result_text",
         "run as html": "s2sim.report.html:result_html",
-        **{f"{answer} as text": f"{_SCREENS}:screen_text" for answer in _SCREENED},
-        **{f"{answer} as html": f"{_SCREENS}:screen_html" for answer in _SCREENED},
     },
 )
 
@@ -170,10 +166,11 @@ class ResultForm(JsonForm):
         is_text = str(source).lstrip().startswith("{")
         text = str(source) if is_text else read_text(Path(source), noun="the result")
         try:
-            return load_result(cls, json.loads(text))
+            found: Self = SchemaBuilder().load(cls, json.loads(text))
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
             origin = "the text" if is_text else source
             raise S2SimError(f"{origin} is no result of s2sim {cls.answers}: {type(error).__name__} {error}") from None
+        return found
 
     def __repr__(self) -> str:
         """Return one line: what it is, and the first line of its screen."""
@@ -206,15 +203,18 @@ class SchemaBuilder:
         if kind in _PLAIN:
             return {"type": _PLAIN[kind]}
         if is_dataclass(kind) or _is_record(kind):
-            return self._defined(kind)
+            name = kind.__name__.lstrip("_")
+            if name not in self.definitions:
+                self.definitions[name] = {}
+                self.definitions[name] = self._object(kind)
+            return {"$ref": f"#/$defs/{name}"}
         origin, inner = get_origin(kind), get_args(kind)
-        if origin is Annotated:
-            # The only note there is: `MayBeInfinite`.
-            return {"anyOf": [self.schema(inner[0]), {"type": "null"}]}
         if origin is Literal:
             return {"enum": list(inner)}
-        if origin in (Union, UnionType):
-            return {"anyOf": [self.schema(each) for each in inner]}
+        if origin in (Annotated, Union, UnionType):
+            # The only note there is: `MayBeInfinite`.
+            kinds = (inner[0], NoneType) if origin is Annotated else inner
+            return {"anyOf": [self.schema(each) for each in kinds]}
         if origin is np.ndarray:
             scalar = get_args(inner[1])[0]
             return {"type": "array", "items": {"type": "integer" if issubclass(scalar, np.integer) else "number"}}
@@ -224,38 +224,22 @@ class SchemaBuilder:
             return {"type": "array", "items": self.schema(inner[0])}
         raise TypeError(f"{kind} has no JSON form")
 
-    def _defined(self, kind: Any) -> Schema:
-        name = kind.__name__.lstrip("_")
-        if name not in self.definitions:
-            self.definitions[name] = {}
-            self.definitions[name] = self._object(kind)
-        return {"$ref": f"#/$defs/{name}"}
-
     def _object(self, kind: Any) -> Schema:
         found: Schema = {"type": "object"}
         if is_dataclass(kind):
             found["description"] = (getdoc(kind) or "").partition("\n")[0]
         hints = _hints(kind)
         inline = {field.name for field in fields(kind) if "inline" in field.metadata} if is_dataclass(kind) else set()
-        keys = json_keys(kind)
-        found["properties"] = {
-            key: self._object(hints[key])
-            if key in inline
-            else self.schema(self._type_of(kind, hints, key, always=always))
-            for key, always in keys.items()
-        }
-        found["required"] = [key for key, always in keys.items() if always]
-        if issubclass(kind, ResultForm):
-            found["properties"] = {"schema_version": {"const": SCHEMA_VERSION}, **found["properties"]}
-            found["required"] = ["schema_version", *found["required"]]
+        found["properties"] = {"schema_version": {"const": SCHEMA_VERSION}} if issubclass(kind, ResultForm) else {}
+        found["required"] = [*found["properties"]]
+        for key, always in json_keys(kind).items():
+            own = hints[key] if key in hints else _hints(getattr(kind, key).fget)["return"]
+            if not always and NoneType in get_args(own):
+                # Where it is None the key is missing.
+                own = Union[tuple(each for each in get_args(own) if each is not NoneType)]  # noqa: UP007 # of any number
+            found["properties"][key] = self._object(own) if key in inline else self.schema(own)
+            found["required"] += [key] if always else []
         return found
-
-    def _type_of(self, kind: Any, hints: Mapping[str, Any], key: str, *, always: bool) -> Any:
-        """Return the type of a field or property; where it is missing from JSON when None, without that."""
-        found = hints[key] if key in hints else _hints(getattr(kind, key).fget)["return"]
-        if always or NoneType not in get_args(found):
-            return found
-        return Union[tuple(each for each in get_args(found) if each is not NoneType)]  # noqa: UP007 # of any number
 
     def load(self, kind: Any, value: Any) -> Any:
         """Return the value of type ``kind`` that was written as JSON."""
@@ -318,28 +302,6 @@ def _is_record(kind: Any) -> bool:
     return isinstance(kind, type) and issubclass(kind, tuple) and hasattr(kind, "_fields")
 
 
-R = TypeVar("R")
-
-RESULTS = Registry(
-    "result",
-    "s2sim.results",
-    {
-        "run": "s2sim.experiment.rows:Result",
-        "advise": "s2sim.advice.advise:Advice",
-        "topologies": "s2sim.experiment.topologies:TopologiesResult",
-        "collective": "s2sim.traffic.collective_result:CollectiveResult",
-        "against": "s2sim.validation.compare_log_result:LogComparisonResult",
-        "calibrate": "s2sim.validation.calibrate_result:CalibrationResult",
-        "flows": "s2sim.traffic.flows:FlowsResult",
-        "iterations": "s2sim.validation.iteration_result:IterationsResult",
-        "paper": "s2sim.claims.paper:PapersResult",
-        "regimes": "s2sim.regimes.map:RegimeMap",
-        "train": "s2sim.training.result:TrainResult",
-        "validate": "s2sim.validation.curve_result:ValidationResult",
-    },
-)
-
-
 def schema_of(name: str) -> dict[str, Any]:
     """Return the JSON schema (draft 2020-12) of ``--json`` for one kind of result; `UnknownNameError` if unknown.
 
@@ -355,9 +317,3 @@ def schema_of(name: str) -> dict[str, Any]:
         **top,
         "$defs": builder.definitions,
     }
-
-
-def load_result(kind: type[R], value: Mapping[str, Any]) -> R:
-    """Return the result of type ``kind`` that was written as the JSON object ``value``."""
-    found: R = SchemaBuilder().load(kind, value)
-    return found

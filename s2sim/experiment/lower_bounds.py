@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache
 from math import inf
 
 import numpy as np
@@ -10,13 +11,11 @@ import numpy as np
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.bounds import LowerBound, lower_bound
 from s2sim.collectives.timing.timer import Timer
-from s2sim.libraries.library import Library
+from s2sim.experiment.execute import ExecutedRecording
 from s2sim.libraries.lowering import LoweredCall, merge_into_launch
 from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Wait
-from s2sim.simulation.bucketing.policy import BucketExchange
-from s2sim.simulation.device import Compute
 from s2sim.simulation.plan import Plan, make_plan
-from s2sim.topology.cluster import Cluster, Cuts
+from s2sim.topology.cluster import Cluster
 from s2sim.units import PS_PER_S
 
 
@@ -40,6 +39,10 @@ def stages(script: Script) -> list[list[int]]:
     return groups
 
 
+def _calls_of_phase(recording: Recording) -> list[int]:
+    return sorted({call for script in recording.distinct_scripts for stage in stages(script) for call in stage})
+
+
 def communication_bound(
     recording: Recording, plan: Plan, cluster: Cluster | Timer, *, assisted: bool, work_s: float = inf
 ) -> LowerBound:
@@ -50,26 +53,38 @@ def communication_bound(
     groups; ``assisted`` states whether switches or servers reduce, see `lower_bound`.
     """
     cuts = cluster.cuts()
-    known: dict[tuple[int, ...], LowerBound] = {}
-    found = []
+
+    @cache
+    def stage_bound(calls: tuple[int, ...]) -> LowerBound:
+        """Return the larger of the bound of all bytes of a group's calls and of one call's launches in sequence."""
+        by_group: dict[tuple[int, ...], list[LoweredCall]] = {}
+        for call in calls:
+            by_group.setdefault(plan.lowered[call].ranks, []).append(plan.lowered[call])
+        bounds = [lower_bound((), cuts)]
+        for ranks, lowered in by_group.items():
+            own = cuts.within(ranks) if ranks else cuts
+            together = [demand for each in lowered for demand in each.demands]
+            bounds.append(lower_bound(together, own, assisted=assisted))
+            bounds += [
+                _sum_bounds([lower_bound(step.demands, own, assisted=assisted) for step in each.steps])
+                for each in lowered
+                if len(each.steps) > 1
+            ]
+        return max(bounds, key=lambda bound: bound.seconds)
+
     # Dictionaries keep the order of ranks, so that of equal bounds the first rank's is given.
-    for script in recording.distinct_scripts:
-        bounds = []
-        for calls in map(tuple, stages(script)):
-            if calls not in known:
-                known[calls] = _stage_bound(calls, plan, cuts, assisted=assisted)
-            bounds.append(known[calls])
-        found.append(_sum_bounds(bounds))
+    scripts = recording.distinct_scripts
+    found = [_sum_bounds([stage_bound(tuple(calls)) for calls in stages(script)]) for script in scripts]
     if any(call.ranks for call in recording.calls):
-        all_of_it = _concurrent_bound(recording, plan, cuts, assisted=assisted)
+        sent = [
+            (demand, plan.lowered[call].ranks)
+            for call in _calls_of_phase(recording)
+            for demand in plan.lowered[call].demands
+        ]
+        members = [ranks for _, ranks in sent]
+        all_of_it = lower_bound([demand for demand, _ in sent], cuts, assisted=assisted, members=members)
         found.append(LowerBound(max(all_of_it.seconds - work_s, 0.0), all_of_it.derivation))
     return max(found, key=lambda bound: bound.seconds)
-
-
-def _concurrent_bound(recording: Recording, plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
-    after = {call for script in recording.distinct_scripts for stage in stages(script) for call in stage}
-    sent = [(demand, plan.lowered[call].ranks) for call in sorted(after) for demand in plan.lowered[call].demands]
-    return lower_bound([demand for demand, _ in sent], cuts, assisted=assisted, members=[ranks for _, ranks in sent])
 
 
 def _sum_bounds(bounds: Sequence[LowerBound]) -> LowerBound:
@@ -77,64 +92,39 @@ def _sum_bounds(bounds: Sequence[LowerBound]) -> LowerBound:
     return LowerBound(sum(bound.seconds for bound in bounds), longest.derivation)
 
 
-def _stage_bound(calls: Sequence[int], plan: Plan, cuts: Cuts, *, assisted: bool) -> LowerBound:
-    """Return the larger of the bound of all bytes of a group's calls and of one call's launches in sequence."""
-    by_group: dict[tuple[int, ...], list[LoweredCall]] = {}
-    for call in calls:
-        by_group.setdefault(plan.lowered[call].ranks, []).append(plan.lowered[call])
-    found = [lower_bound((), cuts)]
-    for ranks, lowered in by_group.items():
-        own = cuts.within(ranks) if ranks else cuts
-        together = [demand for each in lowered for demand in each.demands]
-        found.append(lower_bound(together, own, assisted=assisted))
-        found += [
-            _sum_bounds([lower_bound(step.demands, own, assisted=assisted) for step in each.steps])
-            for each in lowered
-            if len(each.steps) > 1
-        ]
-    return max(found, key=lambda bound: bound.seconds)
-
-
-def iteration_bound_s(
-    exchange: Sequence[BucketExchange],
-    compute: Compute,
-    cuts: Cuts,
-    library: Library,
-    *,
-    waits_for_all: bool,
-    accumulate: int = 1,
-    assisted: bool = False,
-    fastest: float = 1.0,
-    idle_ps: int = 0,
-) -> float:
+def iteration_bound_s(executed: ExecutedRecording) -> float:
     """Return a lower bound of the slowest rank's iteration in seconds.
 
     All gradients that become ready after some time of backward cross every cut after that, and the optimizer
     follows. If forward waits only for its own parameters, an iteration takes at least its compute or all traffic
-    over a cut. Ranks wait ``idle_ps`` for pipeline stages; compute takes at least ``fastest`` times the stated
-    time. Traffic that needs only the batch is left out, as it may be hidden.
+    over a cut. Traffic that needs only the batch is left out, as it may be hidden.
     """
-    alone_s = fastest / PS_PER_S
+    scenario, iterations, recording = executed.scenario, executed.iterations, executed.recording
+    assert scenario.training is not None
+    assert iterations is not None
+    compute, cuts = scenario.training.compute, executed.timer.cuts()
+    settings = scenario.training.conditions(recording.workers, recording.steps, scenario.seed)
+    assisted = any(launch.timed.schedule.assisted for launch in iterations.launches)
+    alone_s = float(settings.slower.min()) / PS_PER_S
     forward_s, backward_s = (float(each.sum()) * alone_s for each in (compute.forward_ps, compute.backward_ps))
     optimizer_s = compute.optimizer_ps * alone_s
-    compute_s = idle_ps / PS_PER_S + accumulate * (forward_s + backward_s) + optimizer_s
+    compute_s = settings.idle_ps / PS_PER_S + settings.accumulate * (forward_s + backward_s) + optimizer_s
     before_s = compute_s - optimizer_s - backward_s
     ready_ps = np.cumsum(compute.backward_ps)
     later = sorted(
         (float(ready_ps[max(leaving.bucket.tensors)]) * alone_s if leaving.bucket.tensors else 0.0, place, leaving)
-        for place, leaving in enumerate(exchange)
+        for place, leaving in enumerate(executed.bucket_exchanges)
     )[::-1]
     found = [compute_s]
     sent: dict[tuple[str, int, tuple[int, ...]], Demand] = {}
     for ready_s, _, leaving in later:
-        plan = make_plan(leaving.recording, library)
-        after = {call for script in leaving.recording.distinct_scripts for stage in stages(script) for call in stage}
-        for call in sorted(after):
+        plan = make_plan(leaving.recording, scenario.library)
+        for call in _calls_of_phase(leaving.recording):
             for demand in plan.lowered[call].demands:
                 key = (demand.kind, demand.root, plan.lowered[call].ranks)
                 sent[key] = merge_into_launch([sent[key], demand]) if key in sent else demand
         members = [ranks for _, _, ranks in sent]
         bound = lower_bound(list(sent.values()), cuts, assisted=assisted, members=members)
         chain_s = bound.seconds / leaving.recording.steps
-        found.append(before_s + ready_s + chain_s + optimizer_s if waits_for_all else chain_s)
+        found.append(before_s + ready_s + chain_s + optimizer_s if settings.waits_for_all else chain_s)
     return max(found)

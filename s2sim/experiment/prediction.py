@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +12,11 @@ from s2sim.arrays import Floats
 from s2sim.collectives.timing.terms import schedule_terms
 from s2sim.collectives.timing.timer import TimedSchedule
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
-from s2sim.experiment.lower_bounds import communication_bound
+from s2sim.experiment.lower_bounds import communication_bound, iteration_bound_s
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, baseline_of
 from s2sim.experiment.recording_store import through_store
-from s2sim.experiment.row_parts import CollectiveRow, Distance, IterationRow, Refused, Times, iteration_row
+from s2sim.experiment.row_parts import CollectiveRow, Distance, IterationRow, Refused, Times
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_extrapolation import record_at_size
 from s2sim.experiment.scaled_buckets import record_buckets
@@ -211,9 +211,9 @@ def make_row(
         bottleneck=bottleneck_text(replay, cluster, recorded.recording.steps),
         lowering=executed.lowering() if thorough else (),
         total_ideal_s=executed.ideal.total_ps / PS_PER_S if thorough else None,
-        order_gap_s=executed.order_gap_s() if thorough else None,
+        order_gap_s=executed.gap_s(executed.plan.unordered(executed.ideal_plan)) if thorough else None,
         real_library=scenario.machines.real_library.option_string,
-        total_real_s=executed.real.total_ps / PS_PER_S if thorough else None,
+        total_real_s=executed.replayed(executed.real_plan).total_ps / PS_PER_S if thorough else None,
         bytes_sent_real_per_rank=mean_bytes(executed.sent_real(), recorded.recording),
         assumes=recorded.assumes,
         band=band,
@@ -248,16 +248,17 @@ def _iteration(executed: ExecutedRecording) -> IterationRow | None:
     if iterations is None or training is None:
         return None
     low_ps, high_ps = iterations.spread_ps
-    return iteration_row(
-        iterations.typical,
-        spread_ps=high_ps - low_ps,
+    parts, samples = iterations.typical, training.samples * executed.recording.workers
+    return IterationRow(
+        **{each.name: getattr(parts, each.name) / PS_PER_S for each in fields(parts)},
+        spread_s=(high_ps - low_ps) / PS_PER_S,
         iterations=len(iterations.activity.begun_ps) - 1,
-        samples=training.samples * executed.recording.workers,
+        samples_per_s=samples * PS_PER_S / parts.iteration if parts.iteration else None,
         discipline=training.discipline.text,
         buckets=len(executed.exchange) or 1,
         streams=training.streams,
-        lower_bound_s=executed.iteration_bound_s,
-        waiting_mean_ps=iterations.waiting_ps,
+        lower_bound=iteration_bound_s(executed),
+        waiting_mean=iterations.waiting_ps / PS_PER_S,
     )
 
 
@@ -309,10 +310,8 @@ def band_of(executed: ExecutedRecording) -> tuple[Band | None, tuple[float, ...]
     communication_s, total_s = replay.communication_ps / PS_PER_S, replay.total_ps / PS_PER_S
     longer = communication_s / sum(lengths)
     rest_s = total_s - communication_s
-    low_s, high_s = (
-        rest_s + longer * sum(b.low_s for b in intervals),
-        rest_s + longer * sum(b.high_s for b in intervals),
-    )
+    low_s = rest_s + longer * sum(each.low_s for each in intervals)
+    high_s = rest_s + longer * sum(each.high_s for each in intervals)
     more_s = longer * np.sum(draws, axis=0) - communication_s
     return Band(low_s, high_s, intervals[0].of), tuple(more_s.tolist())
 

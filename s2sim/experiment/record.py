@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import reduce
+from functools import cache, reduce
 from math import hypot
 from typing import TypeVar
 
@@ -15,12 +15,10 @@ from s2sim.experiment.row_parts import BoundRow, Refused
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.gradients.gradient import Gradient, add, stored
 from s2sim.gradients.law import ExtrapolatedRanks, RankSubset
-from s2sim.gradients.manifest import Manifest
 from s2sim.gradients.models import Model
 from s2sim.gradients.read_trace import shipped_directories
 from s2sim.gradients.scaling import assign_tables
-from s2sim.gradients.statistics import Statistics, trace_statistics
-from s2sim.gradients.synthetic import AnyTrace
+from s2sim.gradients.statistics import trace_statistics
 from s2sim.reducers.measure import (
     Errors,
     consensus_distance,
@@ -112,24 +110,29 @@ _SMALL_MODEL_PARAMETERS = 10_000_000
 _BYTES = {"fp32": 4, "bf16": 2}
 
 
-def is_small_model(trace: AnyTrace, *, scaled: bool) -> bool:
-    """Return whether a small model's gradients stand for others: scaled, or those that come with s2sim."""
-    small = trace.manifest.kind != "synthetic" and trace.manifest.parameters < _SMALL_MODEL_PARAMETERS
-    return small and (scaled or trace.name in shipped_directories())
-
-
 def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
     """Return the description of the gradients of a run of at most ``workers`` ranks."""
     trace, target = scenario.trace, scenario.target
     manifest = trace.manifest
     recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else manifest.world_size
     parameters = target.parameters if isinstance(target, Model) else target or manifest.parameters
-    density, row_density = _densities(manifest, _statistics(trace), target)
+    statistics = manifest.statistics or trace_statistics(RankSubset(trace, 1, lambda gradient: gradient))
+    held = {name: spread.density for name, spread in statistics.layers.items()}
+    layers = [(layer.size, layer.shape[0], layer.sparse, held[layer.name]) for layer in manifest.layers]
+    if isinstance(target, Model):
+        after = assign_tables(target.layers, [layer.name for layer in manifest.layers if layer.sparse])
+        dense = _mean((size, share) for size, _, sparse, share in layers if not sparse) or 0.0
+        layers = [
+            (layer.size, layer.shape[0], layer.sparse, held[after[layer.name]] if layer.sparse else dense)
+            for layer in target.layers
+        ]
+    small = manifest.kind != "synthetic" and manifest.parameters < _SMALL_MODEL_PARAMETERS
     return Gradients(
         trace=trace.name,
         model=manifest.model,
         kind=manifest.kind,
-        toy=is_small_model(trace, scaled=target is not None),
+        # Those of a small model stand for others: scaled, or where they come with s2sim.
+        toy=small and (target is not None or trace.name in shipped_directories()),
         recorded_ranks=recorded_ranks,
         recorded_steps=manifest.steps,
         recorded_parameters=manifest.parameters,
@@ -138,29 +141,9 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
         dtype=scenario.dtype,
         to_model=target.name if isinstance(target, Model) else None,
         drawn_ranks=max(0, workers - recorded_ranks),
-        density=density,
-        row_density=row_density,
+        density=_mean((size, share) for size, _, _, share in layers) or 0.0,
+        row_density=_mean((rows, share) for _, rows, sparse, share in layers if sparse),
     )
-
-
-def _statistics(trace: AnyTrace) -> Statistics:
-    return trace.manifest.statistics or trace_statistics(RankSubset(trace, 1, lambda gradient: gradient))
-
-
-def _densities(manifest: Manifest, statistics: Statistics, target: Model | int | None) -> tuple[float, float | None]:
-    """Return the density of one rank over elements, and over the rows of row-sparse layers."""
-    density = {name: spread.density for name, spread in statistics.layers.items()}
-    layers = [(layer.size, layer.shape[0], layer.sparse, density[layer.name]) for layer in manifest.layers]
-    if isinstance(target, Model):
-        after = assign_tables(target.layers, [layer.name for layer in manifest.layers if layer.sparse])
-        dense = _mean((size, share) for size, _, sparse, share in layers if not sparse) or 0.0
-        layers = [
-            (layer.size, layer.shape[0], layer.sparse, density[after[layer.name]] if layer.sparse else dense)
-            for layer in target.layers
-        ]
-    elements = _mean((size, share) for size, _, _, share in layers)
-    assert elements is not None
-    return elements, _mean((rows, share) for _, rows, sparse, share in layers if sparse)
 
 
 def _mean(weighted: Iterable[tuple[int, float]]) -> float | None:
@@ -232,10 +215,19 @@ def record(
     A warm one takes its state from another step, one with a period also the following steps; without ``others`` all
     steps have the same gradients.
     """
-    exact = ExactMeans(gradients, others)
-    return record_each(
-        reducers, len(gradients), lambda asked: _record_one(asked, gradients, exact, seed, others), on_reducer
-    )
+    means = exact_means(gradients, others)
+
+    def record_one(asked: ReducerSpec) -> RecordedReducer:
+        reducer = asked.reducer.fitted(gradients, seed)
+        exact = means(reducer.period)
+        ran = run_reducer(reducer, gradients, seed=seed, others=others)
+        compressed = reducer.compresses(gradients[0])
+        results = final_results(ran.results, reducer.traits)
+        errors = worst_error(results, exact, compressed)
+        bound = make_bound_row([(ran.instances[0].error_bound(), compressed)], results[0].mean, exact)
+        return RecordedReducer(asked.option_string, reducer, ran.recording, errors, bound, consensus_distance(results))
+
+    return record_each(reducers, len(gradients), record_one, on_reducer)
 
 
 def record_each(
@@ -258,36 +250,17 @@ def record_each(
     return found, refused
 
 
-class ExactMeans:
-    """Exact means over ranks, summed over periods of steps; each is computed once."""
+def exact_means(gradients: Sequence[Gradient], others: OtherSteps | None) -> Callable[[int], Gradient]:
+    """Return what returns the exact float64 mean over ranks, summed over a period of steps; each is computed once."""
+    first = mean_float64(gradients)
 
-    def __init__(self, gradients: Sequence[Gradient], others: OtherSteps | None) -> None:
-        self._others = others
-        self._sums = {1: mean_float64(gradients)}
+    @cache
+    def over(period: int) -> Gradient:
+        if others is None:
+            return first if period == 1 else first.map(lambda values: values * period)
+        return reduce(add, (mean_float64(others(step)) for step in range(1, period)), first)
 
-    def over(self, period: int) -> Gradient:
-        """Return the float64 sum over ``period`` steps."""
-        if period not in self._sums:
-            first = self._sums[1]
-            if self._others is None:
-                self._sums[period] = first.map(lambda values: values * period)
-            else:
-                rest = (mean_float64(self._others(step)) for step in range(1, period))
-                self._sums[period] = reduce(add, rest, first)
-        return self._sums[period]
-
-
-def _record_one(
-    asked: ReducerSpec, gradients: Sequence[Gradient], means: ExactMeans, seed: int, others: OtherSteps | None
-) -> RecordedReducer:
-    reducer = asked.reducer.fitted(gradients, seed)
-    exact = means.over(reducer.period)
-    ran = run_reducer(reducer, gradients, seed=seed, others=others)
-    compressed = reducer.compresses(gradients[0])
-    results = final_results(ran.results, reducer.traits)
-    errors = worst_error(results, exact, compressed)
-    bound = make_bound_row([(ran.instances[0].error_bound(), compressed)], results[0].mean, exact)
-    return RecordedReducer(asked.option_string, reducer, ran.recording, errors, bound, consensus_distance(results))
+    return over
 
 
 def make_bound_row(

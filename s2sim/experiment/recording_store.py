@@ -70,14 +70,16 @@ class RecordingStore:
             self.folder.mkdir(parents=True, exist_ok=True)
             replace_file(self.folder / f"{key}{_SUFFIX}", hashlib.sha256(packed).digest() + packed)
 
-    def entries(self) -> Iterator[os.stat_result]:
-        """Yield the size and the time of last use of each entry."""
-        for _, found in self._files():
-            yield found
+    def entries(self) -> Iterator[tuple[Path, os.stat_result]]:
+        """Yield the file of each entry, with its size and the time of its last use."""
+        for path in self.folder.glob(f"*{_SUFFIX}"):
+            # Another process may have removed it.
+            with suppress(OSError):
+                yield path, path.stat()
 
     def trim(self, limit_bytes: int = LIMIT_BYTES) -> int:
         """Remove least recently used entries until the others have at most so many bytes; return how many went."""
-        files = sorted(self._files(), key=lambda item: item[1].st_mtime)
+        files = sorted(self.entries(), key=lambda item: item[1].st_mtime)
         surplus = sum(found.st_size for _, found in files) - limit_bytes
         removed = 0
         for path, found in files:
@@ -88,12 +90,6 @@ class RecordingStore:
             surplus -= found.st_size
             removed += 1
         return removed
-
-    def _files(self) -> Iterator[tuple[Path, os.stat_result]]:
-        for path in self.folder.glob(f"*{_SUFFIX}"):
-            # Another process may have removed it.
-            with suppress(OSError):
-                yield path, path.stat()
 
 
 def cache_folder() -> Path | None:
@@ -122,17 +118,9 @@ def through_store(
 ) -> dict[str, T]:
     """Return a value for each reducer by option string: from the store, else computed and stored.
 
-    Parameters
-    ----------
-    scenario : ReducerScenario
-        Its gradients and seed are part of the key.
-    reducers : sequence of ReducerSpec
-        As placed on the nodes of the ranks, where they ask for that.
-    what : sequence
-        JSON values of all else that the values follow from, its kind first.
-    compute : callable
-        Returns the values of some reducers. Reducers without a value, and all if there was a warning, which has to be
-        shown the next time too, are not stored.
+    Values follow from the scenario's gradients and seed, the reducers as placed on the nodes of the ranks, and
+    ``what``, JSON values with their kind first. Reducers for which ``compute`` has no value, and all if there was a
+    warning, which has to be shown the next time too, are not stored.
     """
     store = recording_store()
     if store is None:

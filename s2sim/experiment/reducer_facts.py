@@ -18,7 +18,7 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.options import value_text
 from s2sim.reducers.registry import REDUCERS, make_reducer, reducer_names, resolved_options
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.script import Recording, Rounds, count_rounds
+from s2sim.reducers.script import Recording, count_rounds
 from s2sim.reducers.systems.presets import PRESETS
 from s2sim.reducers.wrappers.error_feedback import Feedback
 
@@ -60,7 +60,8 @@ def describe_options(cls: type) -> tuple[OptionDoc, ...]:
             type_text, text = documented.get(item.name, ("", ""))
             if "text" in item.metadata:
                 type_text, text = _type_text(hints[item.name]), item.metadata["text"]
-            found.append(OptionDoc(item.name, type_text, _default(item), text))
+            default = "none" if item.default is MISSING or item.default is None else value_text(item.default)
+            found.append(OptionDoc(item.name, type_text, default, text))
     return tuple(found)
 
 
@@ -75,10 +76,6 @@ def _type_text(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return "{" + ", ".join(f'"{each}"' for each in get_args(kind)) + "}"
     return str(getattr(kind, "__name__", kind))
-
-
-def _default(item: dataclasses.Field[Any]) -> str:
-    return "none" if item.default is MISSING or item.default is None else value_text(item.default)
 
 
 def _attribute_docs(cls: type) -> dict[str, tuple[str, str]]:
@@ -166,21 +163,17 @@ def reducer_facts(name: str, gradients: Sequence[Gradient]) -> ReducerFacts:
 
 
 def _measure(name: str, gradients: Sequence[Gradient]) -> FirstStepFacts | None:
-    half = len(gradients) // 2
-    few, many = _run(name, gradients[:half]), _run(name, gradients)
+    few, many = _run(name, gradients[: len(gradients) // 2]), _run(name, gradients)
     recording = few or many
     if recording is None:
         return None
-    found = count_rounds(recording)
-
-    def rounds(counted: Rounds) -> int:
-        return counted.before_gradient + counted.after_gradient
-
+    found, larger = count_rounds(recording), count_rounds(many or recording)
+    rounds = found.before_gradient + found.after_gradient
     return FirstStepFacts(
         linear=all(call.kind in _COMBINES for call in recording.calls),
         collectives=tuple(_collectives(recording)),
-        rounds=rounds(found),
-        rounds_grow=few is not None and many is not None and rounds(count_rounds(many)) > rounds(found),
+        rounds=rounds,
+        rounds_grow=larger.before_gradient + larger.after_gradient > rounds,
         host_syncs=found.host_syncs,
     )
 
@@ -188,9 +181,8 @@ def _measure(name: str, gradients: Sequence[Gradient]) -> FirstStepFacts | None:
 def _run(name: str, gradients: Sequence[Gradient]) -> Recording | None:
     ranks = len(gradients)
     reducer = make_reducer(name).placed([2 * rank // ranks for rank in range(ranks)])
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(action="ignore", category=S2SimWarning):
         # The user has chosen neither options nor gradients.
-        warnings.simplefilter("ignore", S2SimWarning)
         try:
             return run_reducer(reducer.fitted(gradients, 0), gradients).recording
         except S2SimError:
@@ -206,8 +198,6 @@ def _collectives(recording: Recording) -> list[str]:
         ),
         key=len,
     )
-    found = []
-    for kind, same in groupby("exchange" if call.op == "peers" else call.kind.replace("_", "-") for call in own):
-        count = sum(1 for _ in same)
-        found.append(kind if count == 1 else f"{count} {kind}")
-    return found
+    kinds = groupby("exchange" if call.op == "peers" else call.kind.replace("_", "-") for call in own)
+    counts = ((kind, len(list(same))) for kind, same in kinds)
+    return [kind if count == 1 else f"{count} {kind}" for kind, count in counts]

@@ -8,8 +8,6 @@ from math import inf
 from typing import ClassVar, NamedTuple
 
 from s2sim.experiment.json_form import JsonForm, MayBeInfinite
-from s2sim.simulation.accounting import IterationParts
-from s2sim.units import PS_PER_S
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,42 +44,6 @@ class IterationRow:
         """Share of communication that runs beside compute or codec; 1 where there is none."""
         communication = self.hidden_communication + self.exposed_communication
         return self.hidden_communication / communication if communication else 1.0
-
-
-def iteration_row(
-    parts: IterationParts,
-    *,
-    spread_ps: float,
-    iterations: int,
-    samples: int | None,
-    discipline: str,
-    buckets: int,
-    streams: int,
-    lower_bound_s: float,
-    waiting_mean_ps: float,
-) -> IterationRow:
-    """Return the row of the median iteration, whose ``parts`` are those of the slowest rank.
-
-    ``spread_ps`` is from the 5th to the 95th percentile over iterations, ``samples`` those of all workers in an
-    iteration; the other arguments are as in `IterationRow`.
-    """
-    return IterationRow(
-        forward=parts.forward / PS_PER_S,
-        backward=parts.backward / PS_PER_S,
-        codec=parts.codec / PS_PER_S,
-        exposed_communication=parts.exposed_communication / PS_PER_S,
-        hidden_communication=parts.hidden_communication / PS_PER_S,
-        waiting=parts.waiting / PS_PER_S,
-        optimizer=parts.optimizer / PS_PER_S,
-        spread_s=spread_ps / PS_PER_S,
-        iterations=iterations,
-        samples_per_s=samples * PS_PER_S / parts.iteration if samples and parts.iteration else None,
-        discipline=discipline,
-        buckets=buckets,
-        streams=streams,
-        lower_bound=lower_bound_s,
-        waiting_mean=waiting_mean_ps / PS_PER_S,
-    )
 
 
 class Times(NamedTuple):
@@ -206,11 +168,6 @@ class Extrapolation:
         Other gradients may be off the other way than those that were checked.
         """
         return worst_factor([self.hold_out_error_time, *(item.error_time for item in self.transfer)])
-
-    @property
-    def error_doubt(self) -> float:
-        """By which factor the relative L2 error may be off, by the worst that was found; 1 or more."""
-        return worst_factor(item.error_l2 for item in self.transfer if item.error_l2 is not None)
 
 
 def worst_factor(errors: Iterable[float]) -> float:

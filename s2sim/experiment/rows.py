@@ -22,6 +22,7 @@ from s2sim.experiment.row_parts import (
     Times,
     Verdict,
     WorstLayer,
+    worst_factor,
 )
 from s2sim.experiment.spec import RunSpec
 from s2sim.topology.shape import HourlyCost
@@ -137,7 +138,9 @@ class Row(JsonForm):
     @property
     def error_range(self) -> tuple[float, float] | None:
         """Between what the relative L2 error lies, where it is extrapolated and may be off by a factor of 2 or more."""
-        error, factor = self.error.relative_l2, 1.0 if self.extrapolated is None else self.extrapolated.error_doubt
+        transfers = () if self.extrapolated is None else self.extrapolated.transfer
+        factor = worst_factor(item.error_l2 for item in transfers if item.error_l2 is not None)
+        error = self.error.relative_l2
         return None if error is None or self.exact or factor < _ROUGH else (error / factor, error * factor)
 
     def columns(self) -> dict[str, Any]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, replace
+from functools import partial
 from math import ceil, log
 from typing import Any
 
 from s2sim.errors import OptionError
 from s2sim.experiment.alternatives import find_alternatives
-from s2sim.experiment.break_even import BreakEvenScan, scan_rates
+from s2sim.experiment.break_even import scan_rates
 from s2sim.experiment.choice import judged_time_s
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.costs import Gate, accept_any, run_cost
@@ -18,6 +19,7 @@ from s2sim.experiment.prediction import predict, record
 from s2sim.experiment.progress import SILENT, ProgressWatcher, tell
 from s2sim.experiment.rate_curve import RateCurves, limiting_rate, rate_curves_of, rate_of
 from s2sim.experiment.record import describe_gradients
+from s2sim.experiment.robustness import over_batches
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation, extrapolate
@@ -32,7 +34,7 @@ from s2sim.experiment.verdict import give_verdicts
 from s2sim.gradients.models import Model
 from s2sim.provenance import content_hash, run_record
 from s2sim.topology.describe import summary_line
-from s2sim.topology.shape import ClusterShape, HourlyCost
+from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_seconds
 
 
@@ -101,8 +103,13 @@ def run(
     progress.start(sum(ranks.values()) + len(scenario.reducers) * len(ranks), "running reducers on real gradients")
     interrupted = False
     try:
-        for count in spec.workers:
-            _add_workers(state, scenario, count, progress, thorough=thorough, last=count == max(spec.workers))
+        for count, own in ranks.items():
+            recorded, refused = record(scenario, own, progress)
+            predictions = predict(scenario, recorded, thorough=thorough, on_row=partial(_tell_row, progress))
+            state.add(predictions, refused, count, own)
+            if count != max(ranks):
+                # The largest number alone is replayed at other rates.
+                predictions[0].executed.timer.ways.forget()
         if timelines is not None:
             for each in state.predictions[state.largest]:
                 timelines[each.row.reducer] = record_timeline(each.executed, timeline_rank)
@@ -111,7 +118,7 @@ def run(
         if break_even:
             scanned = state.predictions[state.largest] if thorough else state.named(spec.max_error)
             state.scan = scan_rates(scenario, scanned, spec.max_error, progress, state.extrapolated)
-            state.find_worthwhile_batches(spec.max_error)
+            state.over_batches = over_batches(state.named(spec.max_error), spec.max_error)
         state.alternatives = find_alternatives(spec, scenario, state, resolve_checked)
         if curves is not None:
             curves |= vary_rate(spec, scenario, state, progress)
@@ -133,22 +140,6 @@ def begin(
         scenario = replace(scenario, reducers=checked, refused={**scenario.refused, **extrapolation.refused})
     refused = [Refused(name, count, why) for name, why in scenario.refused.items() for count in spec.workers]
     return scenario, RunState(extrapolated=extrapolation, refused=refused)
-
-
-def _add_workers(
-    state: RunState, scenario: ReducerScenario, count: int, progress: ProgressWatcher, *, thorough: bool, last: bool
-) -> None:
-    """Add the predictions of a number of workers; those of the ``last`` one are replayed at other rates."""
-
-    def report(row: Row) -> None:
-        tell(progress, f"{row.workers} workers, {row.reducer}: {format_seconds(judged_time_s(row))}")
-
-    ranks = scenario.ranks_of(count)
-    recorded, refused = record(scenario, ranks, progress)
-    predictions = predict(scenario, recorded, thorough=thorough, on_row=report)
-    state.add(predictions, refused, count, ranks)
-    if not last:
-        predictions[0].executed.timer.ways.forget()
 
 
 def spec_of(
@@ -174,6 +165,10 @@ def spec_of(
         named = ", ".join(name for name, value in arguments.items() if value is not None)
         raise OptionError(f"s2sim.run: spec holds the whole experiment, so {named} cannot be given with it")
     return spec
+
+
+def _tell_row(progress: ProgressWatcher, row: Row) -> None:
+    tell(progress, f"{row.workers} workers, {row.reducer}: {format_seconds(judged_time_s(row))}")
 
 
 def _check_timeline_rank(rank: int | None, scenario: ReducerScenario, ranks: int) -> None:
@@ -203,7 +198,8 @@ def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interr
         *run_notes(spec, scenario, recorded),
         *(f"{item.reducer} did not run with {item.workers} workers: {item.why}" for item in state.refused),
     ]
-    ranks = scenario.ranks_of(state.largest)
+    ranks, price = scenario.ranks_of(state.largest), scenario.shape.price
+    nodes_of = {count: scenario.all_groups(scenario.ranks_of(count))[1].layout.nodes for count in state.predictions}
     return Result(
         spec=spec,
         cluster=summary_line(scenario.cluster(ranks)),
@@ -219,17 +215,8 @@ def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interr
         refused=tuple(state.refused),
         notes=tuple(dict.fromkeys([*notes, *caveats])),
         caveats=caveats,
-        prices=_prices(scenario, list(state.predictions)),
+        prices=() if price is None else tuple(price.cost(count, nodes) for count, nodes in nodes_of.items()),
     )
-
-
-def _prices(scenario: ReducerScenario, workers: Sequence[int]) -> tuple[HourlyCost, ...]:
-    """Return what the cluster costs for each number of workers; nothing where its price is not known."""
-    price = scenario.shape.price
-    if price is None:
-        return ()
-    nodes = (scenario.all_groups(scenario.ranks_of(count))[1].layout.nodes for count in workers)
-    return tuple(price.cost(count, number) for count, number in zip(workers, nodes, strict=True))
 
 
 def resolve_named(spec: RunSpec) -> tuple[ReducerScenario, RunSpec]:
@@ -280,7 +267,11 @@ def vary_rate(
         scan = (
             state.scan if complete else scan_rates(scenario, predictions, spec.max_error, progress, state.extrapolated)
         )
-        rates_Bps = _curve_rates(scan, rate_of(cluster.shape, field))
+        own_Bps = rate_of(cluster.shape, field)
+        low = min(_LOWEST_BPS, own_Bps / 10, *(0.7 * crossing.at_Bps for crossing in scan.crossings))
+        high = max(scan.highest_Bps, own_Bps)
+        steps = ceil(log(high / low) / log(_FACTOR))
+        rates_Bps = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
         progress.start(len(rates_Bps), f"drawing speed-ups over {field}")
         curves[count] = replace(
             rate_curves_of(scenario, recorded, rates_Bps, progress.advance),
@@ -288,13 +279,6 @@ def vary_rate(
             extrapolated=any(each.row.extrapolated is not None for each in predictions),
         )
     return curves
-
-
-def _curve_rates(scan: BreakEvenScan, own_Bps: float) -> list[float]:
-    low = min(_LOWEST_BPS, own_Bps / 10, *(0.7 * crossing.at_Bps for crossing in scan.crossings))
-    high = max(scan.highest_Bps, own_Bps)
-    steps = ceil(log(high / low) / log(_FACTOR))
-    return [low * (high / low) ** (step / steps) for step in range(steps + 1)]
 
 
 def hardware_inputs(shape: ClusterShape, machines: Machines, varied: Collection[str] = ()) -> dict[str, Any]:

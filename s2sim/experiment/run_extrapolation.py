@@ -9,14 +9,14 @@ from math import inf, log
 from s2sim.collectives.timing.timer import Timer
 from s2sim.experiment.hold_out import HoldOut, PhaseCheck, check_extrapolation, measure_transfers
 from s2sim.experiment.progress import SILENT, ProgressWatcher
-from s2sim.experiment.record import RecordedReducer, is_small_model, record
+from s2sim.experiment.record import Gradients, RecordedReducer, describe_gradients, record
 from s2sim.experiment.row_parts import Extrapolation, Refused, Transfer, worst_factor
 from s2sim.experiment.rows import Row
 from s2sim.experiment.scaled_buckets import record_scaled_buckets
 from s2sim.experiment.scaled_scripts import record_scaled
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.gradients.gradient import Gradient
-from s2sim.gradients.law import LAW, ExtrapolatedRanks
+from s2sim.gradients.law import LAW
 from s2sim.gradients.models import Model
 from s2sim.gradients.scaling import SIZE_LAW, Scaling, scale_to, scale_to_model
 from s2sim.reducers.run import OtherSteps
@@ -31,13 +31,6 @@ _RANKS_TO_CHECK_SIZES = 8
 _NEGLIGIBLE_FACTOR = 1.01
 # One that percents tell better.
 _SMALL_FACTOR = 1.2
-
-
-def make_scaling(target: Model | int | None, like: Gradient, workers: int) -> Scaling | None:
-    """Return the scaling of gradients such as ``like`` to the target size; None without one."""
-    if isinstance(target, Model):
-        return scale_to_model(target, like, workers)
-    return None if target is None else scale_to(target, like)
 
 
 def record_at_size(
@@ -64,21 +57,16 @@ def record_at_size(
         )
         return [replace(item, exchange=()) for item in found], refused
     scaling = scale_to(target, gradients[0])
-    return record_scaled(reducers, gradients, scaling, seed=seed, ranks=ranks, on_reducer=on_reducer)
+    found, refused, _ = record_scaled(reducers, gradients, scaling, seed=seed, ranks=ranks, on_reducer=on_reducer)
+    return found, refused
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunExtrapolation:
     """The extrapolation of a run, and the checks of its laws."""
 
-    # recorded_ranks, workers: ranks that the trace has, and most ranks of the run
-    recorded_ranks: int
-    workers: int
-    # from_parameters, to_parameters: parameters of the trace and of the run
-    from_parameters: int
-    to_parameters: int
-    model: str | None  # Model whose layers were asked for
-    toy: bool  # Whether a small model's gradients stand for others
+    gradients: Gradients  # What was recorded, and what the run reduces
+    workers: int  # Most ranks of the run
     checks: tuple[HoldOut, ...]  # One a reducer
     # By reducer, what the trace's statistics are worth for other models, where sizes were scaled
     transfers: dict[str, list[tuple[Transfer, PhaseCheck]]]
@@ -87,23 +75,24 @@ class RunExtrapolation:
     refused: dict[str, str] = field(default_factory=dict)
 
     @property
-    def scaled(self) -> bool:
-        """Whether sizes were scaled."""
-        return self.to_parameters != self.from_parameters or self.model is not None
+    def toy(self) -> bool:
+        """Whether a small model's gradients stand for others."""
+        return self.gradients.toy
 
     def mark(self, row: Row, ranks: int) -> Extrapolation | None:
         """Return the mark of a row of ``ranks`` ranks that exchange gradients; None if all of it was recorded."""
-        more = ranks > self.recorded_ranks
-        if not more and not self.scaled:
+        gradients = self.gradients
+        more = ranks > gradients.recorded_ranks
+        if not more and not gradients.scaled:
             return None
         check = next(check for check in self.checks if check.reducer == row.reducer)
         return Extrapolation(
-            law="; ".join([*([LAW] if more else []), *([SIZE_LAW] if self.scaled else [])]),
-            from_workers=min(ranks, self.recorded_ranks),
+            law="; ".join([*([LAW] if more else []), *([SIZE_LAW] if gradients.scaled else [])]),
+            from_workers=min(ranks, gradients.recorded_ranks),
             to_workers=ranks,
-            from_parameters=self.from_parameters,
-            to_parameters=self.to_parameters,
-            model=self.model,
+            from_parameters=gradients.recorded_parameters,
+            to_parameters=gradients.parameters,
+            model=gradients.to_model,
             hold_out=check.what,
             hold_out_error_bytes=check.error_bytes,
             hold_out_error_time=check.error_time,
@@ -117,17 +106,17 @@ class RunExtrapolation:
         """
         phases = [check.phase for check in self.checks if check.reducer == reducer]
         phases += [phase for _, phase in self.transfers.get(reducer, ())]
-        return worst_factor(phase.error_time(timer_of(phase.recorded.workers)) for phase in phases)
+        return worst_factor(phase.errors(timer_of(phase.recorded.workers))[1] for phase in phases)
 
     def sentence(self) -> str:
         """Return the extent of the extrapolation and its measured errors in one sentence."""
-        reach = []
-        if self.workers > self.recorded_ranks:
-            reach.append(f"{self.workers} workers from {self.recorded_ranks} recorded ranks")
-        if self.scaled:
-            toy = ", which are toy gradients" if self.toy else ""
-            model = "" if self.model is None else f" of {self.model}"
-            parameters, recorded = format_count(self.to_parameters), format_count(self.from_parameters)
+        gradients, reach = self.gradients, []
+        if gradients.drawn_ranks:
+            reach.append(f"{self.workers} workers from {gradients.recorded_ranks} recorded ranks")
+        if gradients.scaled:
+            toy = ", which are toy gradients" if gradients.toy else ""
+            model = "" if gradients.to_model is None else f" of {gradients.to_model}"
+            parameters, recorded = format_count(gradients.parameters), format_count(gradients.recorded_parameters)
             reach.append(f"{parameters} parameters{model} from {recorded} recorded ones{toy}")
         return f"extrapolated: {' and '.join(reach)}; {self._transferred() or self._held_out()}"
 
@@ -172,11 +161,15 @@ def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
 def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatcher = SILENT) -> RunExtrapolation | None:
     """Return the extrapolation of a run, with its laws checked on the recording; None if all was recorded."""
     trace, asked = scenario.trace, scenario.target
-    recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else trace.world_size
-    scaling = make_scaling(asked, trace.gradient(0, 0), workers)
-    if workers <= recorded_ranks and scaling is None:
+    scaling: Scaling | None = None
+    if isinstance(asked, Model):
+        scaling = scale_to_model(asked, trace.gradient(0, 0), workers)
+    elif asked is not None:
+        scaling = scale_to(asked, trace.gradient(0, 0))
+    gradients = describe_gradients(scenario, workers)
+    recorded_ranks, more = gradients.recorded_ranks, gradients.drawn_ranks > 0
+    if not more and scaling is None:
         return None
-    more = workers > recorded_ranks
     progress.start(1, "predicting what was recorded")
     checks, refused = check_extrapolation(scenario, recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES))
     notes: tuple[str, ...] = () if scaling is None else scaling.notes
@@ -188,16 +181,5 @@ def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatch
             "s2sim trace show tells how far off the law is further out"
         )
         notes = (*notes, further)
-    parameters = trace.manifest.parameters
-    return RunExtrapolation(
-        recorded_ranks=recorded_ranks,
-        workers=workers,
-        from_parameters=parameters,
-        to_parameters=parameters if scaling is None else scaling.parameters,
-        model=asked.name if isinstance(asked, Model) else None,
-        toy=is_small_model(trace, scaled=scaling is not None),
-        checks=checks,
-        transfers={} if scaling is None else measure_transfers(scenario, workers),
-        notes=notes,
-        refused=refused,
-    )
+    transfers = {} if scaling is None else measure_transfers(scenario, workers)
+    return RunExtrapolation(gradients, workers, checks, transfers, notes, refused)

@@ -8,7 +8,6 @@ from s2sim.experiment.break_even import BreakEvenScan
 from s2sim.experiment.choice import candidates_of, choose
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.record import RecordedReducer
-from s2sim.experiment.robustness import over_batches
 from s2sim.experiment.row_parts import Alternative, CountPays, Refused
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation
@@ -37,8 +36,7 @@ class RunState:
         law = self.extrapolated
         if law is None:
             return predictions
-        marked = [replace(each.row, extrapolated=law.mark(each.row, ranks)) for each in predictions]
-        return [replace(each, row=row) for each, row in zip(predictions, marked, strict=True)]
+        return [replace(each, row=replace(each.row, extrapolated=law.mark(each.row, ranks))) for each in predictions]
 
     @property
     def largest(self) -> int:
@@ -60,7 +58,3 @@ class RunState:
         choice = choose(candidates_of([each.row for each in predictions], max_error), max_error)
         names = {each.name for each in choice.named()}
         return [each for each in predictions if each.row.baseline or each.row.option_string in names]
-
-    def find_worthwhile_batches(self, max_error: float | None) -> None:
-        """Find the mini-batches with which the named reducers pay."""
-        self.over_batches = over_batches(self.named(max_error), max_error)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm, sqrt
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import numpy as np
 
@@ -13,8 +13,8 @@ from s2sim.errors import S2SimError
 from s2sim.experiment.buckets import buckets_for, capture_warnings, record_in_buckets
 from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.row_parts import Refused
-from s2sim.experiment.scaled_scripts import record_copies, record_scaled, weighted_errors, weighted_squares
-from s2sim.experiment.scenario.reducers import ReducerSpec
+from s2sim.experiment.scaled_scripts import record_scaled, weighted_errors
+from s2sim.experiment.scenario.reducers import AnyLayer, ReducerSpec
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse
 from s2sim.gradients.models import Model, ModelLayer
 from s2sim.gradients.scaling import (
@@ -75,36 +75,6 @@ class BucketGroup:
     reducers: list[ReducerSpec]
 
 
-def make_bucket_group(
-    asked: ReducerSpec,
-    layers: Sequence[ModelLayer],
-    buckets: Sequence[Bucket],
-    whole: FullModel,
-    tables: Mapping[str, int],
-) -> BucketGroup:
-    """Return an empty group for a reducer."""
-    reducer = asked.reducer
-    own = buckets_for(reducer, buckets)
-    names = [layer.name for layer in layers]
-    place = {layer.name: number for number, layer in enumerate(whole.layers)}
-    sorts = dict(zip(names, reducer.sorts(names), strict=True))
-    matrices = {names[index] for index in reducer.compresses(_zeros(layers))} if reducer.least_side else set()
-
-    def sight(layer: ModelLayer) -> LayerView:
-        seen = layer.shape if layer.sparse or layer.name in matrices else (layer.size,)
-        return LayerView(sorts[layer.name], tables.get(layer.name, -1), layer.name in matrices, seen)
-
-    parts = []
-    for bucket in own:
-        part = sorted((layers[tensor] for tensor in bucket.tensors), key=lambda layer: place[layer.name])
-        parts.append(tuple(sorted(part, key=sight) if len(own) > 1 else part))
-    seen = tuple(tuple(sight(layer) for layer in part) for part in parts)
-    unit = reducer.unit(whole.ranks)
-    # A density of the whole gradient keeps thousands of elements even of a small copy.
-    even = not reducer.least_side and (unit == 1 or reducer.traits.scope == "gradient")
-    return BucketGroup(own, tuple(parts), seen, reducer.least_side, unit, even, [])
-
-
 def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
     zero = np.zeros((), np.float32)
     found: list[Layer] = []
@@ -115,21 +85,6 @@ def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
         else:
             found.append(np.broadcast_to(zero, layer.shape))
     return Gradient(tuple(layer.name for layer in layers), tuple(found))
-
-
-def reducers_that_fit(group: BucketGroup, ranks: int) -> tuple[list[ReducerSpec], list[Refused]]:
-    """Return the reducers for which copies are large enough, and refusals of the optional others."""
-    most = MAX_ELEMENTS // ranks
-    if group.even or group.unit <= most or all(layer.size <= most for part in group.parts for layer in part):
-        return list(group.reducers), []
-    why = (
-        f"on {ranks} ranks it keeps one element of {group.unit}, of which the small copies that run for a model's "
-        "buckets have too few to tell how many it keeps: leave it out, or take fewer workers or a larger density"
-    )
-    for asked in group.reducers:
-        if not asked.optional:
-            raise S2SimError(f"{asked.option_string}: {why}")
-    return [], [Refused(asked.option_string, ranks, why) for asked in group.reducers]
 
 
 # Of all layers together, where each runs with at least one row: more are those of wide layers of a large model.
@@ -159,10 +114,30 @@ def record_scaled_buckets(
     name = "asked for" if model is None else model.name
     whole = FullModel(name, [own[name] for name in order], gradients, seed, ranks or len(gradients))
     tables = match_tables(whole.name, whole.layers, gradients[0])
+    names, place = [layer.name for layer in layers], {name: number for number, name in enumerate(order)}
     groups: dict[object, BucketGroup] = {}
     for asked in reducers:
-        group = make_bucket_group(asked, layers, buckets, whole, tables)
-        groups.setdefault((group.seen, group.least_side, group.unit, group.even), group).reducers.append(asked)
+        reducer = asked.reducer
+        matrices = {names[index] for index in reducer.compresses(_zeros(layers))} if reducer.least_side else set()
+        views = {
+            layer.name: LayerView(
+                sort,
+                tables.get(layer.name, -1),
+                layer.name in matrices,
+                layer.shape if layer.sparse or layer.name in matrices else (layer.size,),
+            )
+            for layer, sort in zip(layers, reducer.sorts(names), strict=True)
+        }
+        own_buckets, parts = buckets_for(reducer, buckets), []
+        for bucket in own_buckets:
+            part = sorted((layers[tensor] for tensor in bucket.tensors), key=lambda layer: place[layer.name])
+            parts.append(tuple(sorted(part, key=lambda layer: views[layer.name]) if len(own_buckets) > 1 else part))
+        seen = tuple(tuple(views[layer.name] for layer in part) for part in parts)
+        unit = reducer.unit(whole.ranks)
+        # A density of the whole gradient keeps thousands of elements even of a small copy.
+        even = not reducer.least_side and (unit == 1 or reducer.traits.scope == "gradient")
+        group = BucketGroup(own_buckets, tuple(parts), seen, reducer.least_side, unit, even, [])
+        groups.setdefault((seen, reducer.least_side, unit, even), group).reducers.append(asked)
     found: dict[str, RecordedReducer] = {}
     refused: list[Refused] = []
     for group in groups.values():
@@ -195,7 +170,7 @@ def _record(
         and not symmetric
         and elements_by_rows(whole.layers, ranks) <= _MOST_ROW_SCALED
     ):
-        records, refused = record_scaled(group.reducers, whole.gradients, whole.scaling(), seed=whole.seed)
+        records, refused, _ = record_scaled(group.reducers, whole.gradients, whole.scaling(), seed=whole.seed)
         return [
             replace(item, exchange=(BucketExchange(group.buckets[0], item.recording),)) for item in records
         ], refused
@@ -203,7 +178,16 @@ def _record(
     elements = DENSE_ELEMENTS // ranks // len(kinds)
     # So many layers can run with so many elements each.
     least = MAX_ELEMENTS // ranks // sum(map(len, kinds.values()))
-    left, refused = reducers_that_fit(group, ranks)
+    left, refused, most = list(group.reducers), [], MAX_ELEMENTS // ranks
+    if not group.even and group.unit > most and any(layer.size > most for part in group.parts for layer in part):
+        why = (
+            f"on {ranks} ranks it keeps one element of {group.unit}, of which the small copies that run for a model's "
+            "buckets have too few to tell how many it keeps: leave it out, or take fewer workers or a larger density"
+        )
+        for asked in left:
+            if not asked.optional:
+                raise S2SimError(f"{asked.option_string}: {why}")
+        left, refused = [], [Refused(asked.option_string, ranks, why) for asked in left]
     ran: dict[tuple[LayerView, ...], _BucketRuns] = {}
     with capture_warnings() as told:
         for seen, part in kinds.items():
@@ -247,15 +231,14 @@ def _run(
         if (text := option_string(other)) not in does:
             does[text] = text
             run.append(ReducerSpec(text, other))
-    records, refused, copies = record_copies(run, whole.gradients, scaling, seed=seed, ranks=whole.ranks)
+    records, refused, squares = record_scaled(run, whole.gradients, scaling, seed=seed, ranks=whole.ranks)
     found = {item.option_string: item for item in records}
     for item in reducers:
         instead = left_to[item.option_string]
         if instead is not None:
             done = found[does[option_string(instead)]]
             found[item.option_string] = replace(done, option_string=item.option_string, reducer=item.reducer)
-    assert scaling.weights is not None
-    return _BucketRuns(found, weighted_squares(scaling.weights, copies), copies[0]), refused
+    return _BucketRuns(found, squares, like), refused
 
 
 def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], whole: FullModel) -> RecordedReducer:
@@ -282,39 +265,29 @@ def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], 
     exchange = tuple(
         BucketExchange(bucket, item.recording) for bucket, item in zip(group.buckets, records, strict=True)
     )
-    apart = _consensus(records, [sum(each.squares) for each in ran])
-    return RecordedReducer(text, records[most].reducer, merge_recordings(exchange), errors, None, apart, exchange)
-
-
-def _consensus(records: Sequence[RecordedReducer], squares: Sequence[float]) -> float | None:
-    """Return the consensus distance of all buckets: squares add."""
-    parts = [(item.consensus, square) for item, square in zip(records, squares, strict=True)]
-    if any(apart is None for apart, _ in parts):
-        return None
-    whole = sum(squares)
-    return sqrt(sum(apart**2 * square for apart, square in parts if apart) / whole) if whole else 0.0
-
-
-class TensorLike(Protocol):
-    """A parameter of a profile or a model."""
-
-    @property
-    def name(self) -> str:
-        """As the model has it."""
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """Rows first."""
-
-    @property
-    def sparse(self) -> bool:
-        """Whether its gradient is row-sparse."""
+    # Squares add.
+    apart = [
+        item.consensus**2 * sum(each.squares)
+        for item, each in zip(records, ran, strict=True)
+        if item.consensus is not None
+    ]
+    whole_square = sum(sum(each.squares) for each in ran)
+    consensus = sqrt(sum(apart) / whole_square) if whole_square else 0.0
+    return RecordedReducer(
+        text,
+        records[most].reducer,
+        merge_recordings(exchange),
+        errors,
+        bound=None,
+        consensus=consensus if len(apart) == len(records) else None,
+        exchange=exchange,
+    )
 
 
 def record_buckets(
     reducers: Sequence[ReducerSpec],
     gradients: Sequence[Gradient],
-    tensors: Sequence[TensorLike],
+    tensors: Sequence[AnyLayer],
     buckets: Sequence[Bucket],
     *,
     seed: int,
@@ -329,9 +302,8 @@ def record_buckets(
     these run unchanged. Otherwise scripts are scaled to the tensors with the statistics of the gradients, in the
     order of ``model`` if the layers are its own, else of forward; all steps then have the same gradients. One
     bucket of all tensors equals `record_at_size`. Identical buckets share one recording; a reducer that is defined
-    over the whole gradient has one bucket. ``ranks`` as in `record_scaled`.
-    `S2SimError` if a reducer that is not optional refuses a bucket, or its
-    scripts cannot be scaled.
+    over the whole gradient has one bucket. ``ranks`` as in `record_scaled`. `S2SimError` if a reducer that is not
+    optional refuses a bucket, or its scripts cannot be scaled.
     """
     layers = [ModelLayer(tensor.name, tensor.shape, tensor.sparse) for tensor in tensors]
     if {layer.name: layer.size for layer in layers} == {name: layer.size for name, layer in gradients[0]}:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from math import sqrt
-from typing import Protocol, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients.gradient import Gradient, stored
 from s2sim.gradients.scaling import Scaling
 from s2sim.reducers.measure import Error, Errors, mean_float64
+from s2sim.reducers.rank import Reducer
 from s2sim.reducers.run import run_reducer, run_symmetric
 from s2sim.reducers.script import Call, Recording, Script, Step, Work
 
@@ -27,13 +28,6 @@ _OTHER_SEEDS = 3
 
 Outcome: TypeAlias = "Recording | S2SimError"
 """Scripts, or why an optional reducer has none."""
-
-
-class Run(Protocol):
-    """Runs reducers on gradients, one a rank."""
-
-    def __call__(self, reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], *, seed: int) -> list[Outcome]:
-        """Return the outcome of each."""
 
 
 def record_scaled(
@@ -44,98 +38,62 @@ def record_scaled(
     seed: int,
     ranks: int | None = None,
     on_reducer: Callable[[], None] = lambda: None,
-) -> tuple[list[RecordedReducer], list[Refused]]:
+) -> tuple[list[RecordedReducer], list[Refused], list[float]]:
     """Run each reducer on the gradients and on doubled parts of them; return scripts of the target size.
 
     With more ``ranks`` than gradients, scripts are those of so many, by `run_symmetric`.
 
     Errors are those of the gradients that ran, each layer weighted by its target size. A reducer that makes other
-    calls at another size refuses: an optional one as in `record`, else with `S2SimError`.
+    calls at another size refuses: an optional one as in `record`, else with `S2SimError`. Returns also the squared L2
+    norm of the exact mean of each layer at its target size, or none if all layers grow alike.
     """
-    scaled, refused, ran = record_copies(reducers, gradients, scaling, seed=seed, ranks=ranks, on_reducer=on_reducer)
-    if scaling.weights is None:
-        return scaled, refused
-    squares = weighted_squares(scaling.weights, ran)
-    return [
-        replace(item, errors=weighted_errors(item.errors, squares, item.reducer.compresses(ran[0]))) for item in scaled
-    ], refused
-
-
-def record_copies(
-    reducers: Sequence[ReducerSpec],
-    gradients: Sequence[Gradient],
-    scaling: Scaling,
-    *,
-    seed: int,
-    ranks: int | None = None,
-    on_reducer: Callable[[], None] = lambda: None,
-) -> tuple[list[RecordedReducer], list[Refused], list[Gradient]]:
-    """Return the result of `record_scaled` with unweighted errors, and the gradients that ran."""
     ran = [scaling.run(gradient) for gradient in gradients]
-    sizes = _target_sizes(scaling, ran[0])
+    weights = scaling.weights or [scaling.parameters / ran[0].size] * len(ran[0].layers)
+    sizes = {name: round(weight * layer.size) for weight, (name, layer) in zip(weights, ran[0], strict=True)}
     sized = [replace(item, reducer=item.reducer.sized(sizes)) for item in reducers]
     records, refused = record(sized, ran, seed=seed, on_reducer=on_reducer)
     optional = {item.option_string for item in reducers if item.optional}
     # Options stay as fitted: only sizes grow.
     fitted = [ReducerSpec(item.option_string, item.reducer, item.option_string in optional) for item in records]
     base: list[Outcome] = [item.recording for item in records]
-    like, run = ran, run_without_warnings
-    if ranks is not None and ranks > len(ran):
-        like, run = ran[:1], partial(_run_symmetric, ranks=ranks)
-        base = run(fitted, like, seed=seed)
-    scripts = scale_scripts(fitted, base, like, scaling, seed=seed, run=run)
+    symmetric = ranks if ranks is not None and ranks > len(ran) else None
+    like = ran if symmetric is None else ran[:1]
+    if symmetric is not None:
+        base = run_without_warnings(fitted, like, seed=seed, symmetric=symmetric)
+    scripts = scale_scripts(fitted, base, like, scaling, seed=seed, symmetric=symmetric)
+    squares: list[float] = []
+    if scaling.weights is not None:
+        layers = zip(scaling.weights, mean_float64(ran).layers, strict=True)
+        squares = [weight * float(np.square(stored(layer)).sum()) for weight, layer in layers]
     scaled = []
     for item, script in zip(records, scripts, strict=True):
-        if isinstance(script, Recording):
-            # Bounds and largest errors hold for the recorded size only.
-            errors = Errors(
-                whole=item.errors.whole._replace(largest=None),
-                compressed=item.errors.compressed._replace(largest=None),
-                layers={name: error._replace(largest=None) for name, error in item.errors.layers.items()},
-            )
-            scaled.append(replace(item, recording=script, bound=None, errors=errors))
-        else:
+        if isinstance(script, S2SimError):
             refused.append(Refused(item.option_string, len(gradients), str(script)))
-    return scaled, refused, ran
+            continue
+        # Bounds and largest errors hold for the recorded size only.
+        errors = Errors(
+            whole=item.errors.whole._replace(largest=None),
+            compressed=item.errors.compressed._replace(largest=None),
+            layers={name: error._replace(largest=None) for name, error in item.errors.layers.items()},
+        )
+        if squares:
+            errors = weighted_errors(errors, squares, item.reducer.compresses(ran[0]))
+        scaled.append(replace(item, recording=script, bound=None, errors=errors))
+    return scaled, refused, squares
 
 
-def _target_sizes(scaling: Scaling, ran: Gradient) -> dict[str, int]:
-    weights = scaling.weights or [scaling.parameters / ran.size] * len(ran.layers)
-    return {name: round(weight * layer.size) for weight, (name, layer) in zip(weights, ran, strict=True)}
-
-
-def weighted_squares(weights: Sequence[float], ran: Sequence[Gradient]) -> list[float]:
-    """Return each layer's squared L2 norm of the exact mean of the gradients that ran, times its weight."""
-    exact = mean_float64(ran)
-    return [weight * float(np.square(stored(layer)).sum()) for weight, layer in zip(weights, exact.layers, strict=True)]
-
-
-def relative_error(predicted: int, recorded: int) -> float:
-    """Return how much more was predicted, relatively; on one rank nothing is sent and nothing is predicted."""
-    return predicted / recorded - 1 if recorded else 0.0
-
-
-def run_without_warnings(reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], *, seed: int) -> list[Outcome]:
-    """Return the outcome of each reducer on gradients, without repeating warnings."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", S2SimWarning)
-        return [_catch_refusal(item, partial(_scripts, item, gradients, seed)) for item in reducers]
-
-
-def _scripts(asked: ReducerSpec, gradients: Sequence[Gradient], seed: int) -> Recording:
-    return run_reducer(asked.reducer, gradients, seed=seed).recording
-
-
-def _run_symmetric(
-    reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], *, seed: int, ranks: int
+def run_without_warnings(
+    reducers: Sequence[ReducerSpec], gradients: Sequence[Gradient], *, seed: int, symmetric: int | None = None
 ) -> list[Outcome]:
-    """Return the outcome of each reducer on so many ranks that hold gradients such as the first."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", S2SimWarning)
-        return [
-            _catch_refusal(item, partial(run_symmetric, item.reducer, gradients[0], ranks, seed=seed))
-            for item in reducers
-        ]
+    """Return the outcome of each reducer on gradients, or on ``symmetric`` ranks that hold such as the first."""
+
+    def scripts(reducer: Reducer) -> Recording:
+        if symmetric is None:
+            return run_reducer(reducer, gradients, seed=seed).recording
+        return run_symmetric(reducer, gradients[0], symmetric, seed=seed)
+
+    with warnings.catch_warnings(action="ignore", category=S2SimWarning):
+        return [_catch_refusal(item, partial(scripts, item.reducer)) for item in reducers]
 
 
 def _catch_refusal(asked: ReducerSpec, compute: Callable[[], Recording]) -> Outcome:
@@ -154,51 +112,36 @@ def scale_scripts(
     scaling: Scaling,
     *,
     seed: int,
-    run: Run = run_without_warnings,
+    symmetric: int | None = None,
 ) -> list[Outcome]:
     """Return the scripts ``base`` of each reducer on ``gradients`` at the target size of ``scaling``.
 
-    ``run`` returns the outcomes of reducers on other gradients, as it did ``base``.
+    ``symmetric`` is that of `run_without_warnings`, which returned ``base``.
     """
-    grown = [
-        (_run_matching(run, reducers, base, [growth.double(each) for each in gradients], seed=seed), growth.times)
-        for growth in scaling.growths
-    ]
-    found = []
+    grown: list[tuple[list[Outcome], float]] = []
+    for growth in scaling.growths:
+        larger = [growth.double(each) for each in gradients]
+        found = run_without_warnings(reducers, larger, seed=seed, symmetric=symmetric)
+        for index, (item, small) in enumerate(zip(reducers, base, strict=True)):
+            # With a chance below 1 % an exact sketch cannot be decoded and sends some rows again: calls then differ.
+            for other in range(1, _OTHER_SEEDS + 1):
+                large = found[index]
+                if isinstance(small, S2SimError) or isinstance(large, S2SimError):
+                    break
+                if _recording_structure(large) == _recording_structure(small):
+                    break
+                (found[index],) = run_without_warnings([item], larger, seed=seed + other, symmetric=symmetric)
+        grown.append((found, growth.times))
+    scaled: list[Outcome] = []
     for index, (item, small) in enumerate(zip(reducers, base, strict=True)):
-        larger = [(doubled[index], times) for doubled, times in grown]
-        found.append(_catch_refusal(item, partial(_scaled, item.option_string, small, larger)))
-    return found
-
-
-def _scaled(reducer: str, base: Outcome, grown: Sequence[tuple[Outcome, float]]) -> Recording:
-    return scale_recording(reducer, _recording(base), [(_recording(outcome), times) for outcome, times in grown])
-
-
-def _recording(outcome: Outcome) -> Recording:
-    if isinstance(outcome, S2SimError):
-        raise outcome
-    return outcome
-
-
-def _run_matching(
-    run: Run, reducers: Sequence[ReducerSpec], base: Sequence[Outcome], gradients: Sequence[Gradient], *, seed: int
-) -> list[Outcome]:
-    """Return outcomes on larger gradients, with other seeds if the calls differ from those of ``base``.
-
-    With a chance below 1 % an exact sketch cannot be decoded and sends some rows again.
-    """
-    found = run(reducers, gradients, seed=seed)
-    for index, (item, small) in enumerate(zip(reducers, base, strict=True)):
-        for other in range(1, _OTHER_SEEDS + 1):
-            large = found[index]
-            if (
-                isinstance(small, Recording)
-                and isinstance(large, Recording)
-                and _recording_structure(large) != _recording_structure(small)
-            ):
-                (found[index],) = run([item], gradients, seed=seed + other)
-    return found
+        outcomes = [small, *(doubled[index] for doubled, _ in grown)]
+        recordings = [each for each in outcomes if isinstance(each, Recording)]
+        if len(recordings) < len(outcomes):
+            scaled.append(next(each for each in outcomes if isinstance(each, S2SimError)))
+            continue
+        larger_ones = [(each, times) for each, (_, times) in zip(recordings[1:], grown, strict=True)]
+        scaled.append(_catch_refusal(item, partial(scale_recording, item.option_string, recordings[0], larger_ones)))
+    return scaled
 
 
 def scale_recording(reducer: str, base: Recording, grown: Sequence[tuple[Recording, float]]) -> Recording:

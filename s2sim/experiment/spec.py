@@ -218,7 +218,6 @@ class RunSpec(ClusterSpec):
         )
         _check_values(self)
         _check_training(self)
-        _check_groups(self)
 
     @property
     def topologies(self) -> tuple[str, ...]:
@@ -261,18 +260,6 @@ def _check_values(spec: RunSpec) -> None:
         )
 
 
-def _check_groups(spec: RunSpec) -> None:
-    if spec.groups is None:
-        return
-    if spec.faults:
-        raise OptionError(
-            f"--groups {spec.groups} and --fault {spec.faults[0]}: what a fault does is known of one group of all "
-            "workers alone: leave either out"
-        )
-    if spec.steps > 1:
-        raise OptionError(f"--steps {spec.steps} follows one group of all workers: leave it or --groups out")
-
-
 def _check_training(spec: RunSpec) -> None:
     counts = {"--batch": spec.batch, "--accumulate": spec.accumulate, "--iterations": spec.iterations}
     for flag, count in counts.items():
@@ -286,6 +273,13 @@ def _check_training(spec: RunSpec) -> None:
         raise OptionError("--compute-cv draws what --compute-times gives: leave one of them out")
     if spec.profile is not None:
         _check_beside_profile(spec, spec.profile)
+    if spec.groups is not None and spec.faults:
+        raise OptionError(
+            f"--groups {spec.groups} and --fault {spec.faults[0]}: what a fault does is known of one group of all "
+            "workers alone: leave either out"
+        )
+    if spec.groups is not None and spec.steps > 1:
+        raise OptionError(f"--steps {spec.steps} follows one group of all workers: leave it or --groups out")
 
 
 def _check_beside_profile(spec: RunSpec, profile: str) -> None:

@@ -91,8 +91,15 @@ def predict(recordings: Recordings, *, thorough: bool = False, **changes: Any) -
         scenario, spec = whole.resolve_named(RunSpec.of(**named))
         _check_stages(spec)
     scenario, state = whole.begin(spec, scenario)
-    if changes:
-        _check_same(recordings, scenario, spec)
+    before = recordings.scenario
+    same = spec.workers == recordings.spec.workers and all(
+        recordings_content(before, before.ranks_of(count)) == recordings_content(scenario, scenario.ranks_of(count))
+        for count in (recordings.recorded if changes else ())
+    )
+    if not same:
+        raise OptionError(
+            "the recordings are of other gradients, workers, nodes, buckets or reducers: s2sim.record those first"
+        )
     state.refused = list(recordings.refused)
     for count, recorded in recordings.recorded.items():
         predictions = predict_rows(scenario, recorded, thorough=thorough)
@@ -103,19 +110,6 @@ def predict(recordings: Recordings, *, thorough: bool = False, **changes: Any) -
 def _check_stages(spec: RunSpec) -> None:
     if spec.steps > 1 or spec.instead:
         raise OptionError("steps and instead ask more than one recording answers: leave them out, or call s2sim.run")
-
-
-def _check_same(recordings: Recordings, scenario: ReducerScenario, spec: RunSpec) -> None:
-    """Refuse a scenario in which reducers would send something else."""
-    before = recordings.scenario
-    same = spec.workers == recordings.spec.workers and all(
-        recordings_content(before, before.ranks_of(count)) == recordings_content(scenario, scenario.ranks_of(count))
-        for count in recordings.recorded
-    )
-    if not same:
-        raise OptionError(
-            "the recordings are of other gradients, workers, nodes, buckets or reducers: s2sim.record those first"
-        )
 
 
 def compare(predictions: Predictions) -> Result:

@@ -17,7 +17,7 @@ from s2sim.experiment.row_parts import Refused, StepRow
 from s2sim.experiment.run_state import RunState
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import RunSpec
-from s2sim.gradients.gradient import Gradient, Layer, RowSparse, add, stored
+from s2sim.gradients.gradient import Gradient, RowSparse, add, stored
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.measure import error_of, final_results, mean_float64, worst_error, worst_of
 from s2sim.reducers.process_group import make_instances, run_group
@@ -26,9 +26,6 @@ from s2sim.reducers.script import Recording, join_recordings
 from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.simulation.run import Replay
 from s2sim.units import PS_PER_S
-
-Execute = Callable[[Recording], tuple[Replay, int]]
-
 
 _MIN_STEPS = 6
 _SETTLED = 0.05
@@ -58,7 +55,7 @@ def run_steps(
     trace: AnyTrace,
     ranks: int,
     steps: int,
-    execute: Execute,
+    execute: Callable[[Recording], tuple[Replay, int]],
     *,
     seed: int,
     on_step: Callable[[], None] = lambda: None,
@@ -94,8 +91,14 @@ def run_steps(
         means = [result.mean for result in results[:followed]]
         for sums, each in zip((wanted, *delivered), (exact, *means), strict=True):
             for summed, layer in zip(sums, each.layers, strict=True):
-                _add(summed, layer)
+                if isinstance(layer, RowSparse):
+                    summed[layer.rows] += layer.values
+                else:
+                    summed[...] += layer
         usual = usual or sqrt(_square(gradients))
+        held = [kept for each in instances if (kept := each.held_back()) is not None]
+        # Over that of all gradients of the first step; without error feedback there is none.
+        residual = (sqrt(_square(held)) / usual if usual else 0.0) if held else None
         replayed, sent = execute(recording)
         recordings.append(recording)
         sums_wanted = Gradient(exact.names, tuple(wanted))
@@ -105,7 +108,7 @@ def run_steps(
                 step=step,
                 error=worst_error(results, exact, ()).whole.relative_l2,
                 error_so_far=so_far.whole.relative_l2,
-                residual=_relative_residual(instances, usual),
+                residual=residual,
                 total_s=replayed.total_ps / PS_PER_S,
                 bytes_sent_per_rank=sent,
             )
@@ -116,21 +119,6 @@ def run_steps(
         return tuple(rows), join_recordings(recordings[whole - reducer.period : whole]) if whole else None
     times_s = [row.total_s for row in rows]
     return tuple(rows), recordings[times_s.index(median_low(times_s))]
-
-
-def _add(total: NDArray[np.float64], layer: Layer) -> None:
-    if isinstance(layer, RowSparse):
-        total[layer.rows] += layer.values
-    else:
-        total += layer
-
-
-def _relative_residual(instances: Sequence[Reducer], usual: float) -> float | None:
-    """Return the L2 norm of all ranks' residuals over ``usual``; None without error feedback."""
-    held = [residual for each in instances if (residual := each.held_back()) is not None]
-    if not held:
-        return None
-    return sqrt(_square(held)) / usual if usual else 0.0
 
 
 def _square(gradients: Sequence[Gradient]) -> float:

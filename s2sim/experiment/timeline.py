@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
-from typing import Any, Literal, TypeAlias
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,124 +15,16 @@ from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.collective_run import CompletedRound
 from s2sim.errors import S2SimError
 from s2sim.experiment.execute import ExecutedRecording
-from s2sim.simulation.accounting import Iterations, RankActivity
+from s2sim.simulation.accounting import Iterations
 from s2sim.simulation.bucketing.policy import BucketExchange
-from s2sim.simulation.communicator import Launch
 from s2sim.topology.cluster import Cluster
 from s2sim.units import format_bytes
 
-Stream: TypeAlias = Literal["compute", "codec", "network"]
-
-STREAMS: tuple[Stream, ...] = ("compute", "codec", "network")
+STREAMS = ("compute", "codec", "network")
 """From what makes gradients to what carries them."""
 
 _PS_PER_US = 1e6
 _CODEC = {"codec": "encode, decode", "host": "host waits for the GPU"}
-
-
-@dataclass(frozen=True, slots=True)
-class StreamSpan:
-    """Something that lasts on a stream; ``details`` are shown when it is clicked."""
-
-    stream: Stream
-    name: str
-    start_us: float
-    end_us: float
-    details: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class Arrow:
-    """From a span of compute, whose end makes a bucket ready, to the one of the network that carries it."""
-
-    name: str
-    source: StreamSpan
-    target: StreamSpan
-
-
-@dataclass(frozen=True, slots=True)
-class Streams:
-    """The streams of one rank."""
-
-    rank: int  # Which
-    spans: tuple[StreamSpan, ...]  # What it did
-    arrows: tuple[Arrow, ...]  # What of that waited for which gradients
-
-
-def streams_of(iterations: Iterations, exchange: Sequence[BucketExchange], rank: int | None = None) -> Streams:
-    """Return the activity of a rank, by default the slowest, with the ``exchange`` of its buckets."""
-    chosen = iterations.activity.rank if rank is None else rank
-    spent = iterations.by_rank[chosen]
-    busy = [_activity_span(spent, place) for place in range(len(spent.busy))]
-    calls = _CallIndex(exchange)
-    carried = [
-        (launch, calls.span(launch)) for launch in iterations.launches if not launch.ranks or chosen in launch.ranks
-    ]
-    made = dict(_ready_spans(spent, busy))
-    arrows = [
-        Arrow(f"bucket {bucket}", made[number, bucket], span)
-        for launch, span in carried
-        for number, bucket in calls.buckets(launch)
-        if (number, bucket) in made and made[number, bucket].end_us <= span.start_us < span.end_us
-    ]
-    return Streams(chosen, (*busy, *(span for _, span in carried)), tuple(arrows))
-
-
-def _activity_span(spent: RankActivity, place: int) -> StreamSpan:
-    each = spent.busy[place]
-    iteration = bisect_right(spent.begun_ps, each.start_ps) - 1
-    on_codec = each.what in _CODEC
-    return StreamSpan(
-        "codec" if on_codec else "compute",
-        _CODEC[each.what] if on_codec else each.what,
-        each.start_ps / _PS_PER_US,
-        each.end_ps / _PS_PER_US,
-        {"iteration": min(iteration, len(spent.begun_ps) - 2)},
-    )
-
-
-def _ready_spans(spent: RankActivity, busy: Sequence[StreamSpan]) -> Iterator[tuple[tuple[int, int], StreamSpan]]:
-    """Yield each exchange's number and bucket with the span of backward that made it ready."""
-    ended = {each.end_ps: span for each, span in zip(spent.busy, busy, strict=True) if each.what == "backward"}
-    for number, bucket, ready_ps in spent.ready:
-        if ready_ps in ended:
-            yield (number, bucket), ended[ready_ps]
-
-
-class _CallIndex:
-    """The buckets of calls; calls of one exchange follow those of the previous one."""
-
-    def __init__(self, exchange: Sequence[BucketExchange]) -> None:
-        self._exchange = exchange
-        self._ends = list(accumulate(len(leaving.recording.calls) for leaving in exchange))
-
-    def _place(self, call: int) -> tuple[int, int, int]:
-        number, within = divmod(call, self._ends[-1])
-        bucket = bisect_right(self._ends, within)
-        return number, bucket, within - (self._ends[bucket - 1] if bucket else 0)
-
-    def buckets(self, launch: Launch) -> list[tuple[int, int]]:
-        """Return the exchanges' numbers and buckets of what a launch carries."""
-        return list(dict.fromkeys(self._place(call)[:2] for call, _ in launch.parts))
-
-    def span(self, launch: Launch) -> StreamSpan:
-        """Return a launch on the network."""
-        demands = [demand for _, step in launch.parts for demand in step.demands]
-        size = sum(demand.handed_in_bytes for demand in demands)
-        names = []
-        for call, step in launch.parts:
-            _, bucket, own = self._place(call)
-            label = self._exchange[bucket].recording.calls[own].label
-            names.append(f"bucket {bucket}: {label or step.what or demands[0].kind}")
-        details = {
-            "carries": ", ".join(dict.fromkeys(names)),
-            "algorithm": launch.timed.schedule.algorithm,
-            "bytes a rank": size,
-        }
-        start_us, end_us = launch.start_ps / _PS_PER_US, launch.end_ps / _PS_PER_US
-        return StreamSpan("network", f"{demands[0].kind}, {format_bytes(size)}", start_us, end_us, details)
-
-
 # Some 200 bytes of JSON each; viewers become slow with more.
 _MAX_MESSAGES = 500_000
 
@@ -143,10 +35,76 @@ class TimelineSpan:
 
     rank: int
     name: str
-    category: str
+    category: str  # One of `STREAMS` where the track is a stream
     start_us: float
     end_us: float
     details: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrow:
+    """From a span of compute, whose end makes a bucket ready, to the one of the network that carries it."""
+
+    name: str
+    source: TimelineSpan
+    target: TimelineSpan
+
+
+@dataclass(frozen=True, slots=True)
+class Streams:
+    """The streams of one rank."""
+
+    rank: int  # Which
+    spans: tuple[TimelineSpan, ...]  # What it did
+    arrows: tuple[Arrow, ...]  # What of that waited for which gradients
+
+
+def streams_of(iterations: Iterations, exchange: Sequence[BucketExchange], rank: int | None = None) -> Streams:
+    """Return the activity of a rank, by default the slowest, with the ``exchange`` of its buckets."""
+    chosen = iterations.activity.rank if rank is None else rank
+    spent = iterations.by_rank[chosen]
+    busy = []
+    ended: dict[int, TimelineSpan] = {}
+    for each in spent.busy:
+        category = "codec" if each.what in _CODEC else "compute"
+        iteration = min(bisect_right(spent.begun_ps, each.start_ps) - 1, len(spent.begun_ps) - 2)
+        start_us, end_us = each.start_ps / _PS_PER_US, each.end_ps / _PS_PER_US
+        name = _CODEC.get(each.what, each.what)
+        busy.append(TimelineSpan(chosen, name, category, start_us, end_us, {"iteration": iteration}))
+        if each.what == "backward":
+            ended[each.end_ps] = busy[-1]
+    # By number of the exchange and bucket.
+    made = {(number, bucket): ended[ready_ps] for number, bucket, ready_ps in spent.ready if ready_ps in ended}
+    # Calls of one exchange follow those of the previous one.
+    ends = list(accumulate(len(leaving.recording.calls) for leaving in exchange))
+    carried: list[TimelineSpan] = []
+    arrows = []
+    for launch in iterations.launches:
+        if launch.ranks and chosen not in launch.ranks:
+            continue
+        demands = [demand for _, step in launch.parts for demand in step.demands]
+        kind, size = demands[0].kind, sum(demand.handed_in_bytes for demand in demands)
+        buckets, names = [], []
+        for call, step in launch.parts:
+            number, within = divmod(call, ends[-1])
+            bucket = bisect_right(ends, within)
+            own = exchange[bucket].recording.calls[within - (ends[bucket - 1] if bucket else 0)]
+            buckets.append((number, bucket))
+            names.append(f"bucket {bucket}: {own.label or step.what or kind}")
+        details = {
+            "carries": ", ".join(dict.fromkeys(names)),
+            "algorithm": launch.timed.schedule.algorithm,
+            "bytes a rank": size,
+        }
+        start_us, end_us = launch.start_ps / _PS_PER_US, launch.end_ps / _PS_PER_US
+        span = TimelineSpan(chosen, f"{kind}, {format_bytes(size)}", "network", start_us, end_us, details)
+        carried.append(span)
+        arrows += [
+            Arrow(f"bucket {bucket}", made[number, bucket], span)
+            for number, bucket in dict.fromkeys(buckets)
+            if (number, bucket) in made and made[number, bucket].end_us <= start_us < end_us
+        ]
+    return Streams(chosen, (*busy, *carried), tuple(arrows))
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,5 +166,5 @@ def record_timeline(executed: ExecutedRecording, rank: int | None = None) -> Tim
     schedules = [launch.timed.schedule for launch in executed.replay.launches]
     check_messages(schedules, f"{len(schedules)} launches over {executed.recording.workers} ranks")
     timeline = Timeline(executed.timer.cluster)
-    executed.replay_watched(timeline)
+    executed.simulate(executed.plan, timeline)
     return timeline

@@ -10,8 +10,13 @@ from typing import Any
 
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_machines
-from s2sim.experiment.scenario.memory import check_ranks
-from s2sim.experiment.scenario.reducers import ReducerSpec, parse_reducers, warn_of_later_options, with_baseline
+from s2sim.experiment.scenario.reducers import (
+    ReducerSpec,
+    check_ranks,
+    parse_reducers,
+    warn_of_later_options,
+    with_baseline,
+)
 from s2sim.gradients.synthetic import SyntheticOptions, SyntheticTrace
 from s2sim.regimes.map import RegimeSpec
 from s2sim.topology.read_file import load_shape

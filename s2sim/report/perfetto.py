@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from s2sim.experiment.timeline import STREAMS, Streams, StreamSpan, Timeline, TimelineSpan
+from s2sim.experiment.timeline import STREAMS, Streams, Timeline, TimelineSpan
 
 # Spans that overlap without nesting are on separate tracks of a rank.
 _LANES = 1_000_000
@@ -47,13 +47,13 @@ def _track(process: int, track: int, name: str, order: int) -> Iterator[dict[str
     yield {"ph": "M", "pid": process, "tid": track, "name": "thread_sort_index", "args": {"sort_index": order}}
 
 
-def _span(process: int, track: int, span: StreamSpan | TimelineSpan, category: str) -> dict[str, Any]:
+def _span(process: int, track: int, span: TimelineSpan) -> dict[str, Any]:
     return {
         "ph": "X",
         "pid": process,
         "tid": track,
         "name": span.name,
-        "cat": category,
+        "cat": span.category,
         "ts": span.start_us,
         "dur": span.end_us - span.start_us,
         "args": span.details,
@@ -66,7 +66,7 @@ def _stream_events(streams: Streams, process: int) -> Iterator[dict[str, Any]]:
     first = 1
     for stream in STREAMS:
         spans = sorted(
-            (span for span in streams.spans if span.stream == stream), key=lambda span: (span.start_us, -span.end_us)
+            (span for span in streams.spans if span.category == stream), key=lambda span: (span.start_us, -span.end_us)
         )
         free_us: list[float] = []
         lanes = [_take_lane(free_us, span) for span in spans]
@@ -74,7 +74,7 @@ def _stream_events(streams: Streams, process: int) -> Iterator[dict[str, Any]]:
             yield from _track(process, first + lane, stream if lane == 0 else f"{stream} ({lane + 1})", first + lane)
         for span, lane in zip(spans, lanes, strict=True):
             track_of[id(span)] = first + lane
-            yield _span(process, first + lane, span, stream)
+            yield _span(process, first + lane, span)
         first += max(lanes, default=0) + 1
     for number, arrow in enumerate(streams.arrows):
         # The ends of arrows have to be within spans: that which makes the bucket ready, and the collective.
@@ -84,7 +84,7 @@ def _stream_events(streams: Streams, process: int) -> Iterator[dict[str, Any]]:
         yield {**same, "ph": "f", "bp": "e", "tid": track_of[id(arrow.target)], "ts": arrow.target.start_us}
 
 
-def _take_lane(free_us: list[float], span: StreamSpan | TimelineSpan) -> int:
+def _take_lane(free_us: list[float], span: TimelineSpan) -> int:
     """Return the first free lane for the next span; ``free_us`` are the times from which lanes are free."""
     lane = next((lane for lane, free in enumerate(free_us) if free <= span.start_us), len(free_us))
     free_us[lane : lane + 1] = [span.end_us]
@@ -102,4 +102,4 @@ def _span_events(spans: Sequence[TimelineSpan], process: int) -> Iterator[dict[s
         if lane == known:
             name = f"rank {span.rank}" if lane == 0 else f"rank {span.rank} ({lane + 1})"
             yield from _track(process, track, name, span.rank * _LANES + lane)
-        yield _span(process, track, span, span.category)
+        yield _span(process, track, span)

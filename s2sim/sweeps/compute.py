@@ -97,33 +97,31 @@ def compute_jobs(jobs: Sequence[Job]) -> list[Outcome]:
 def _compute(job: Job) -> list[Outcome]:
     begun = time.process_time()
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", S2SimWarning)
+        with warnings.catch_warnings(action="ignore", category=S2SimWarning):
             answers = _answers(job)
-    except TooLargeError as error:
-        return _without_answer(job, "too large", str(error), begun)
-    except S2SimError as error:
-        return _without_answer(job, "refused", str(error), begun)
-    except MemoryError:
-        return _without_answer(job, "too large", "it took more memory than there is", begun)
     except Exception as error:  # noqa: BLE001 # a cell that fails must not take others with it
-        return _without_answer(job, "failed", f"{type(error).__name__}: {error}", begun)
+        if len(job.cells) > 1:
+            # One of them may be the reason.
+            return compute_jobs([Job((cell,)) for cell in job.cells])
+        spent_s = time.process_time() - begun
+        return [Outcome.without_answer(job.cells[0][0], *_refusal(error), spent_s, _peak_bytes())]
     spent_s = (time.process_time() - begun) / len(job.cells)
     outcomes = []
     for key, lines, details, inputs in answers:
         done = any(line.state == "done" for line in lines)
         reason = None if done else lines[0].reason
-        state: State = "done" if done else "refused"
-        outcomes.append(Outcome(key, state, reason, spent_s, _peak_bytes(), lines, details, inputs))
+        outcomes.append(
+            Outcome(key, "done" if done else "refused", reason, spent_s, _peak_bytes(), lines, details, inputs)
+        )
     return outcomes
 
 
-def _without_answer(job: Job, state: State, reason: str, begun: float) -> list[Outcome]:
-    if len(job.cells) > 1:
-        # One of them may be the reason.
-        return compute_jobs([Job((cell,)) for cell in job.cells])
-    ((key, _),) = job.cells
-    return [Outcome.without_answer(key, state, reason, time.process_time() - begun, _peak_bytes())]
+def _refusal(error: Exception) -> tuple[State, str]:
+    if isinstance(error, MemoryError):
+        return "too large", "it took more memory than there is"
+    if isinstance(error, S2SimError):
+        return "too large" if isinstance(error, TooLargeError) else "refused", str(error)
+    return "failed", f"{type(error).__name__}: {error}"
 
 
 def _peak_bytes() -> int:

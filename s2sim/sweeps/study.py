@@ -79,7 +79,11 @@ class Study:
         base = {canonical_field(self.what, name): value for name, value in flat_fields(self.base).items()}
         names = self.axis_names()
         axes = [_Axis.of(name, value) for name, value in flat_fields(self.axes).items()]
-        axes += self._zipped()
+        lengths = {name: len(values) for name, values in self.zip.items()}
+        if len(set(lengths.values())) > 1:
+            raise OptionError(f"study: lists of [zip] have different lengths: {lengths}")
+        if self.zip:
+            axes.append(_Axis.listed(tuple(zip(*self.zip.values(), strict=True))))
         for name in names:
             if names.count(name) > 1 or name in base:
                 raise OptionError(f"study: {name} is given twice: put it in one of [base], [axes] and [zip]")
@@ -87,7 +91,10 @@ class Study:
         for values in self._combinations(axes):
             point = dict(zip(names, values, strict=True))
             if all(holds(condition, base | point) for condition in self.where.values()):
-                found.append(Cell.of(self.what, len(found), point, base))
+                try:
+                    found.append(Cell(len(found), point, make_spec(self.what, base | point)))
+                except S2SimError as error:
+                    found.append(Cell(len(found), point, None, str(error)))
         if not found:
             raise OptionError("study: no cell is left: look at [axes] and at [where]")
         return found
@@ -95,14 +102,6 @@ class Study:
     def axis_names(self) -> tuple[str, ...]:
         """Return the names of the fields that vary."""
         return tuple(canonical_field(self.what, name) for name in (*flat_fields(self.axes), *self.zip))
-
-    def _zipped(self) -> list[_Axis]:
-        if not self.zip:
-            return []
-        lengths = {name: len(values) for name, values in self.zip.items()}
-        if len(set(lengths.values())) > 1:
-            raise OptionError(f"study: lists of [zip] have different lengths: {lengths}")
-        return [_Axis.listed(tuple(zip(*self.zip.values(), strict=True)))]
 
     def _combinations(self, axes: Sequence[_Axis]) -> Iterator[tuple[Any, ...]]:
         count = prod(len(axis.values) for axis in axes) if self.sample is None else self.sample.cells
@@ -129,14 +128,6 @@ class Cell:
     axes: dict[str, Any]  # The value of each axis
     spec: ClusterSpec | None
     problem: str | None = None
-
-    @classmethod
-    def of(cls, what: str, number: int, axes: dict[str, Any], base: Mapping[str, Any]) -> Cell:
-        """Return the cell of some values; one that makes no spec has the reason."""
-        try:
-            return cls(number, axes, make_spec(what, {**base, **axes}))
-        except S2SimError as error:
-            return cls(number, axes, None, str(error))
 
 
 def make_spec(what: str, values: Mapping[str, Any]) -> ClusterSpec:

@@ -18,8 +18,7 @@ from s2sim.machine import usable_cores
 from s2sim.provenance import content_hash
 from s2sim.sweeps.compute import Job, cell_key, job_cost, make_jobs
 from s2sim.sweeps.engine import Dask, Engine, InProcess, Processes
-from s2sim.sweeps.results import SweepResult
-from s2sim.sweeps.store import FILE, Outcome, SweepStore
+from s2sim.sweeps.store import FILE, Outcome, SweepResult, SweepStore
 from s2sim.sweeps.study import Cell, Study
 
 # A chunk is stored in one transaction, and lost as a whole if the sweep is killed.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -86,21 +86,6 @@ def fittable_library_constants(told: Collection[str]) -> tuple[MeasuredConstant,
     return tuple(found)
 
 
-def log_priors(constants: Sequence[MeasuredConstant]) -> Floats:
-    """Return ln(prior/value) of each constant."""
-    return np.log([each.prior / each.value for each in constants])
-
-
-def prior_weights(constants: Sequence[MeasuredConstant]) -> Floats:
-    """Return how strongly each is pulled to its prior."""
-    return np.array([_PULL_OF_SHARES if each.is_share else _PULL_OF_LATENCIES for each in constants])
-
-
-def log_upper_bounds(constants: Sequence[MeasuredConstant]) -> Floats:
-    """Return ln(highest/value) of each constant: shares end at 1."""
-    return np.array([-np.log(each.value) if each.is_share else np.inf for each in constants])
-
-
 def clear_constant_cache() -> None:
     """Read files anew, as after they were written."""
     for read in (_known, load_constants):
@@ -167,21 +152,25 @@ class TermModel:
         self.points, self.names = tuple(points), tuple(names)
         column = {name: number for number, name in enumerate(names)}
         picoseconds: list[float] = []
-        rows: list[dict[int, float]] = []
+        rows: list[list[int]] = []
         self._contender_starts: list[int] = []
         self._point_starts: list[int] = []
         for point in points:
             self._point_starts.append(len(self._contender_starts))
             for contender in point.candidates:
                 self._contender_starts.append(len(picoseconds))
-                for powers, part_ps in _group_by_powers(contender, column).items():
-                    picoseconds.append(part_ps)
-                    rows.append(dict(powers))
+                # Parts that are proportional to the same powers of the constants are one.
+                terms: dict[tuple[int, ...], float] = {}
+                for part_ps, powers in contender.parts:
+                    row = [0] * len(names)
+                    for name, power in powers:
+                        if name in column:
+                            row[column[name]] = power
+                    terms[tuple(row)] = terms.get(tuple(row), 0) + part_ps
+                picoseconds += terms.values()
+                rows += map(list, terms)
         self._seconds = np.array(picoseconds) / PS_PER_S
-        self._powers = np.zeros((len(rows), len(self.names)))
-        for number, row in enumerate(rows):
-            for where, power in row.items():
-                self._powers[number, where] = power
+        self._powers = np.array(rows, np.float64).reshape(-1, len(names))
         self.measured_s = np.array([point.measured_s for point in points])
 
     @property
@@ -220,17 +209,6 @@ class TermModel:
         return np.array(firsts, np.int64)
 
 
-def _group_by_powers(
-    contender: CandidateSchedule, column: Mapping[str, int]
-) -> dict[tuple[tuple[int, int], ...], float]:
-    """Return the picoseconds of a contender by the powers of the constants that count."""
-    found: dict[tuple[tuple[int, int], ...], float] = {}
-    for part_ps, powers in contender.parts:
-        key = tuple(sorted((column[name], power) for name, power in powers if name in column))
-        found[key] = found.get(key, 0) + part_ps
-    return found
-
-
 def candidate_of(timed: TimedSchedule, cluster: Cluster, library: str = "", in_a_row: int = 1) -> CandidateSchedule:
     """Return a schedule's time, or that of one of several messages in a row, as terms of constants.
 
@@ -262,6 +240,14 @@ class FitRules:
     prior: Floats
     highest: Floats
     pull: Floats  # How strongly each is pulled
+
+
+def fit_rules(constants: Sequence[MeasuredConstant]) -> FitRules:
+    """Return the rules of a fit of library constants: each is pulled to its prior, and shares end at 1."""
+    prior = np.log([each.prior / each.value for each in constants])
+    highest = np.array([-np.log(each.value) if each.is_share else np.inf for each in constants])
+    pull = np.array([_PULL_OF_SHARES if each.is_share else _PULL_OF_LATENCIES for each in constants])
+    return FitRules(prior, highest, pull)
 
 
 def point_weights(model: TermModel) -> Floats:

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache, cached_property
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
@@ -101,7 +101,7 @@ class PredictionErrors:
         far = np.abs(log_size[kept] - np.log2(max(size_bytes, 1)))
         weights = np.exp(-far / _MAX_LOG_SIZE_DISTANCE)
         for column, unlike in enumerate(_DISTANCE_PER_FIELD):
-            weights *= np.where(alike[kept, column] == run.alike[column], 1.0, unlike)
+            weights *= np.where(alike[kept, column] == run[column], 1.0, unlike)
         voices, voice = np.unique(source[kept], return_inverse=True)
         most = np.zeros(len(voices))
         np.maximum.at(most, voice, weights)
@@ -149,8 +149,7 @@ def shipped_error_model() -> PredictionErrors:
 _NO_VALUE = "none"
 
 
-@dataclass(frozen=True, slots=True)
-class RunClass:
+class RunClass(NamedTuple):
     """The class of a collective: GPU and network by the names of the catalogue (``none`` for hosts, and for one node).
 
     ``launch`` is ``gpu`` for a process each, ``node`` for one that launches on all GPUs of its node.
@@ -160,11 +159,6 @@ class RunClass:
     network: str
     collective: str
     launch: str
-
-    @property
-    def alike(self) -> tuple[str, str, str, str]:
-        """All of it."""
-        return self.gpu, self.network, self.collective, self.launch
 
 
 def run_class(cluster: Cluster, profile: LibraryProfile, kind: str) -> RunClass | None:

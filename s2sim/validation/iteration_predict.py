@@ -73,7 +73,7 @@ def record_on_shapes(option_string: str, shapes: tuple[tuple[int, ...], ...], wo
         for rank in range(workers)
     ]
     asked = ReducerSpec(option_string, make_reducer(option_string))
-    (found,), _ = record_scaled([asked], gradients, scale_to_model(model, gradients[0], workers), seed=0)
+    (found,), *_ = record_scaled([asked], gradients, scale_to_model(model, gradients[0], workers), seed=0)
     return found.recording
 
 

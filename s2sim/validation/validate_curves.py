@@ -22,12 +22,10 @@ from s2sim.uncertainty.constant_fit import (
     TermModel,
     candidate_of,
     fit,
+    fit_rules,
     fittable_library_constants,
     leave_one_out,
-    log_priors,
-    log_upper_bounds,
     point_weights,
-    prior_weights,
 )
 from s2sim.uncertainty.interval import RunClass, run_class
 from s2sim.units import PS_PER_S
@@ -271,7 +269,7 @@ def fit_constants(points: Sequence[CalibrationPoint], sources: Sequence[str]) ->
     if not constants:
         return None
     model = TermModel(points, [constant.owned for constant in constants])
-    rules = FitRules(log_priors(constants), log_upper_bounds(constants), prior_weights(constants))
+    rules = fit_rules(constants)
     weights = point_weights(model)
     found = fit(model, rules, weights), leave_one_out(model, rules, weights, sources)
     return ConstantFits(model, constants, rules, *found)

@@ -128,7 +128,7 @@ def held_out_error_curves(fits: ConstantFits, curves: Sequence[CurveErrors]) -> 
         if curve.run is not None and points:
             errors = (float(np.log(p.measured_s / times_s[curve.id, p.size_bytes])) for p in points)
             sizes, rounded = tuple(p.size_bytes for p in points), tuple(round(error, 4) for error in errors)
-            samples.append(CurveErrorSamples(curve.id, curve.source, curve.run.alike, sizes, rounded))
+            samples.append(CurveErrorSamples(curve.id, curve.source, curve.run, sizes, rounded))
     return tuple(samples)
 
 

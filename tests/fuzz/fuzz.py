@@ -163,7 +163,7 @@ def readers() -> dict[str, Reader]:
     from s2sim.profiles.kineto import import_profile
     from s2sim.profiles.read import load_profile
     from s2sim.reducers.systems.model_averaging import read_weights
-    from s2sim.sweeps.results import SweepResult
+    from s2sim.sweeps.store import SweepResult
     from s2sim.sweeps.study import Study
     from s2sim.topology.cluster import build_cluster
     from s2sim.topology.hardware import load_gpu

@@ -2,6 +2,7 @@
 
 import pytest
 
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.errors import OptionError
 from s2sim.experiment.scenario.groups import ParallelGroups
 from s2sim.experiment.scenario.training import shard_on_cluster, sharding_notes
@@ -136,7 +137,7 @@ def test_a_decoder_of_70b_on_a_cluster():
     """Parameters of 64 ranks are those of the model, and tensor-parallel ranks of a node reduce over NVLink."""
     profile, groups = load_profile("llama-70b", batch=1), ParallelGroups(tp=8, pp=8, dp=2)
     cluster = build_cluster(load_shape("dgx-h100"), groups.workers)
-    found = shard_on_cluster(profile, groups, cluster, mini_batches=16, value_bytes=2)
+    found = shard_on_cluster(profile, groups, cluster, 16, NO_OVERHEADS)
     assert found.profile.parameters == pytest.approx(profile.parameters / 64, rel=0.03)
     passed_bytes = 4096 * 8192 * 2
     # Ten layers with four all-reduces each, 2 (t - 1) / t of the bytes over one GPU's NVLink.

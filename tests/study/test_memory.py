@@ -2,8 +2,8 @@ import pytest
 
 from s2sim import machine
 from s2sim.errors import OptionError
-from s2sim.experiment.scenario import memory
-from s2sim.experiment.scenario.memory import check_ranks
+from s2sim.experiment.scenario import reducers as scenario
+from s2sim.experiment.scenario.reducers import check_ranks
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.synthetic import load_trace
 from s2sim.machine import memory_bytes
@@ -34,12 +34,12 @@ def test_what_is_drawn_takes_what_was_estimated():
 @pytest.mark.parametrize(("name", "least"), [(SYNTHETIC, 8_000), ("cnn", 150_000), ("lstm-lm", 200_000)])
 def test_gradients_that_do_not_fit_are_refused(name, least, monkeypatch):
     trace = load_trace(name, workers=2)
-    monkeypatch.setattr(memory, "memory_bytes", lambda: 2 * least)
+    monkeypatch.setattr(scenario, "memory_bytes", lambda: 2 * least)
     with pytest.raises(OptionError, match=r"--workers 2: the gradients of .* take about .* of memory"):
         check_ranks(2, trace)
-    monkeypatch.setattr(memory, "memory_bytes", lambda: 4 * least)
+    monkeypatch.setattr(scenario, "memory_bytes", lambda: 4 * least)
     check_ranks(2, trace)
-    monkeypatch.setattr(memory, "memory_bytes", lambda: None)
+    monkeypatch.setattr(scenario, "memory_bytes", lambda: None)
     check_ranks(2, trace)
 
 
@@ -49,7 +49,7 @@ def test_drawn_ranks_share_the_dense_layers_of_recorded_ones(monkeypatch):
     held = sum(
         each.rows.nbytes + each.values.nbytes for each in recorded.gradient(0, 0).layers if isinstance(each, RowSparse)
     )
-    monkeypatch.setattr(memory, "memory_bytes", lambda: 65 * held)
+    monkeypatch.setattr(scenario, "memory_bytes", lambda: 65 * held)
     check_ranks(65, drawn)
     with pytest.raises(OptionError):
         check_ranks(65, recorded)

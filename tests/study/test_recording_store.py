@@ -66,7 +66,7 @@ def test_a_warning_is_given_every_time():
 def test_least_recently_used_entries_go_first(store):
     for key in ("a", "b", "c"):
         store.put(key, list(range(1000)))
-    size = next(iter(store.entries())).st_size
+    size = next(iter(store.entries()))[1].st_size
     for age, key in enumerate(("b", "c", "a")):
         path = store.folder / f"{key}.recording"
         os.utime(path, (age, age))

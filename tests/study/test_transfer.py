@@ -125,3 +125,11 @@ def test_more_ranks_alone_transfer_nothing():
     result = s2sim.run("fat-tree", workers=16, trace="cnn", reducers=["fp16"], break_even=False)
     assert [row.extrapolated.transfer for row in result.rows] == [(), ()]
     assert "4 of 8 ranks predict all" in result.notes[0]
+
+
+def test_a_reducer_that_is_spelt_otherwise_is_known_from_the_store(monkeypatch, tmp_path):
+    monkeypatch.setenv("S2SIM_CACHE", str(tmp_path))
+    first, again = (
+        measured(f"topk:density={share}", workers=2, trace="ncf", scale_to="50M") for share in ("0.010", "0.01")
+    )
+    assert again["topk:density=0.01"] == first["topk:density=0.010"] != ()

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from s2sim.sweeps.results import SweepResult
+from s2sim.sweeps.store import SweepResult
 
 PAGE = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
 

@@ -15,7 +15,7 @@ import s2sim
 from s2sim.errors import S2SimError
 from s2sim.sweeps import sweep as sweep_module
 from s2sim.sweeps.engine import Processes
-from s2sim.sweeps.results import SweepResult
+from s2sim.sweeps.store import SweepResult
 from s2sim.sweeps.study import Study
 from s2sim.sweeps.sweep import merge_shards
 

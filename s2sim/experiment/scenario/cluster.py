@@ -52,26 +52,15 @@ def extrapolated_constants_notes(
     return [f"{library.calibration.path} is used outside of what it was fitted to: {'; '.join(found)}"] if found else []
 
 
-class _ClusterCache:
+class _ClusterCache(dict[tuple[object, ...], Cluster]):
     """The clusters of one shape, each built once; rebuilt rather than pickled."""
 
     def __init__(self, shape: ClusterShape) -> None:
+        super().__init__()
         self.shape = shape
-        self._clusters: dict[tuple[object, ...], Cluster] = {}
 
     def __reduce__(self) -> tuple[type[_ClusterCache], tuple[ClusterShape]]:
         return _ClusterCache, (self.shape,)
-
-    def cluster(self, workers: int, placement: str, seed: int, faults: tuple[Fault, ...]) -> Cluster:
-        """Return the cluster of a number of workers, with the permanent ones of the faults."""
-        key = workers, placement, seed, faults
-        if key not in self._clusters:
-            self._clusters[key] = (
-                apply_permanent_faults(self.cluster(workers, placement, seed, ()), faults)
-                if faults
-                else build_cluster(self.shape, workers, placement=placement, seed=seed)
-            )
-        return self._clusters[key]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,11 +85,11 @@ class Scenario:
 
     def healthy(self, workers: int) -> Cluster:
         """Return the cluster without its faults."""
-        return self._of_group(self._everyone(workers, ()), workers)
+        return self._of_group(workers, ())
 
     def cluster(self, workers: int) -> Cluster:
         """Return the cluster with its permanent faults."""
-        return self._of_group(self._everyone(workers, self.faults), workers)
+        return self._of_group(workers, self.faults)
 
     def plain(self) -> Self:
         """Return the same cluster filled in order, without faults or groups, with the fastest algorithms."""
@@ -121,15 +110,14 @@ class Scenario:
 
     def all_groups(self, workers: int) -> tuple[ParallelGroups, Cluster]:
         """Return groups whose data-parallel ones have ``workers`` ranks, and the cluster of all of them."""
-        return self._groups_of(workers), self._everyone(workers, self.faults)
+        groups = ParallelGroups(1, 1, workers) if self.groups is None else replace(self.groups, dp=workers)
+        return groups, self._everyone(workers, self.faults)
 
-    def _groups_of(self, workers: int) -> ParallelGroups:
-        return ParallelGroups(1, 1, workers) if self.groups is None else replace(self.groups, dp=workers)
-
-    def _of_group(self, everyone: Cluster, workers: int) -> Cluster:
+    def _of_group(self, workers: int, faults: tuple[Fault, ...]) -> Cluster:
+        everyone = self._everyone(workers, faults)
         if self.groups is None:
             return everyone
-        return everyone.within(self._groups_of(workers).dp_groups[0].tolist())
+        return everyone.within(replace(self.groups, dp=workers).dp_groups[0].tolist())
 
     def running(self, algorithm: str | None) -> Self:
         """Return the same cluster with another algorithm by its name; None for its own."""
@@ -164,7 +152,14 @@ class Scenario:
     def _everyone(self, workers: int, faults: tuple[Fault, ...]) -> Cluster:
         assert self._built is not None
         count = 1 if self.groups is None else self.groups.count
-        return self._built.cluster(count * workers, self.placement, self.seed, faults)
+        key = count * workers, self.placement, self.seed, faults
+        if key not in self._built:
+            self._built[key] = (
+                apply_permanent_faults(self._everyone(workers, ()), faults)
+                if faults
+                else build_cluster(self.shape, count * workers, placement=self.placement, seed=self.seed)
+            )
+        return self._built[key]
 
 
 def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
@@ -176,9 +171,13 @@ def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
 
 
 # Ranges assumed for hosts and GPUs of the last ten years, around what the sources in the catalogue say.
-_ALWAYS = {"kernel_launch": ("2 us", "10 us"), "host_sync": ("5 us", "50 us"), "memory_efficiency": ("0.3", "0.9")}
-_FOR_FLOPS = {"flops_efficiency": ("0.3", "0.95")}
-_FOR_HOSTS = {"host_step": ("0.3 ns", "3 ns")}
+_RANGES = {
+    "kernel_launch": ("2 us", "10 us"),
+    "host_sync": ("5 us", "50 us"),
+    "memory_efficiency": ("0.3", "0.9"),
+    "flops_efficiency": ("0.3", "0.95"),
+    "host_step": ("0.3 ns", "3 ns"),
+}
 _TIMES = ("kernel_launch", "host_sync", "host_step")
 
 
@@ -189,36 +188,25 @@ def estimated_ranges(gpu: Gpu, recordings: Iterable[Recording] = ()) -> dict[str
     """
     from s2sim.reducers.script import Work  # collectives and flows alone need no reducers
 
-    works = [
-        step
-        for recording in recordings
-        for script in recording.distinct_scripts
-        for step in script
-        if isinstance(step, Work)
-    ]
-    ranges = (
-        _ALWAYS
-        | (_FOR_FLOPS if any(work.flops for work in works) else {})
-        | (_FOR_HOSTS if any(work.host_steps for work in works) else {})
-    )
+    scripts = [script for recording in recordings for script in recording.distinct_scripts]
+    works = [step for script in scripts for step in script if isinstance(step, Work)]
+    used = {"flops_efficiency": any(work.flops for work in works), "host_step": any(work.host_steps for work in works)}
     fields = (quantity.field.rpartition(".")[2] for quantity in gpu.quantities if quantity.kind == "estimated")
-    return {constant: ranges[constant] for constant in fields if constant in ranges}
+    return {name: _RANGES[name] for name in fields if name in _RANGES and used.get(name, True)}
 
 
 def format_constant(gpu: Gpu, constant: str) -> str:
     """Return the value of a constant for display."""
-    taken = getattr(gpu, _attribute(constant))
-    return format_seconds(taken / PS_PER_S) if constant in _TIMES else f"{taken:g}"
+    if constant in _TIMES:
+        return format_seconds(getattr(gpu, f"{constant}_ps") / PS_PER_S)
+    return f"{getattr(gpu, constant):g}"
 
 
 def with_constant(gpu: Gpu, constant: str, value: str) -> Gpu:
     """Return a GPU with another value of one constant."""
-    taken: Any = parse_time_ps(value) if constant in _TIMES else float(value)
-    return replace(gpu, **{_attribute(constant): taken})
-
-
-def _attribute(constant: str) -> str:
-    return f"{constant}_ps" if constant in _TIMES else constant
+    is_time = constant in _TIMES
+    taken: Any = parse_time_ps(value) if is_time else float(value)
+    return replace(gpu, **{f"{constant}_ps" if is_time else constant: taken})
 
 
 def gpu_corners(gpu: Gpu) -> Iterator[Gpu]:

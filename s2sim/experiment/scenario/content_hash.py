@@ -55,7 +55,7 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
     # GPU and library count where something runs on them, as they were taken.
     shape = {name: value for name, value in shape.items() if name not in MACHINE_FIELDS}
     clusters = [(count, scenario.healthy(count)) for count in sorted(workers)]
-    return {
+    content = {
         "shape": shape,
         # A field that is given stays as it is where others vary.
         "given": sorted({item.field for item in scenario.shape.quantities} - {*_TEXTS, *MACHINE_FIELDS}),
@@ -69,12 +69,10 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
             [fault.name, fault.text if fault.draws else hashable_content(fault)] for fault in scenario.faults
         ),
         "algorithm": scenario.algorithm if isinstance(scenario.algorithm, str) else option_text(scenario.algorithm),
-        **(
-            {}
-            if scenario.groups is None
-            else {"groups": [scenario.groups.tp, scenario.groups.pp, scenario.groups.order]}
-        ),
     }
+    if scenario.groups is not None:
+        content["groups"] = [scenario.groups.tp, scenario.groups.pp, scenario.groups.order]
+    return content
 
 
 def reducers_content(reducers: Sequence[ReducerSpec]) -> list[str]:

@@ -5,39 +5,35 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
-from typing import Protocol, Self, cast
+from typing import Self, TypeAlias, cast
 
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
 from s2sim.experiment.scenario.groups import groups_for_all
-from s2sim.experiment.scenario.memory import check_ranks
 from s2sim.experiment.scenario.training import TrainingIteration, resolve_training
 from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, RunSpec
-from s2sim.gradients.models import Model, load_model
+from s2sim.gradients.gradient import RowSparse
+from s2sim.gradients.law import ExtrapolatedRanks
+from s2sim.gradients.manifest import LayerEntry
+from s2sim.gradients.models import Model, ModelLayer, load_model
 from s2sim.gradients.scaling import parse_parameters
-from s2sim.gradients.synthetic import AnyTrace, load_trace
+from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace, load_trace
 from s2sim.libraries.library import Library
+from s2sim.machine import memory_bytes
+from s2sim.profiles.profile import TensorTiming
 from s2sim.reducers.rank import GradientDtype, Reducer
 from s2sim.reducers.registry import make_reducer, option_string, reducer_names
 from s2sim.reducers.run import OtherSteps
 from s2sim.reducers.systems.presets import PRESETS
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.hardware import Gpu
-from s2sim.units import parse_option, parse_time_ps
+from s2sim.units import format_bytes, parse_option, parse_time_ps
 
 ALL = "all"
 
 
-class AnyLayer(Protocol):
-    """A layer of a trace, of a model or of a profile."""
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-
-    @property
-    def sparse(self) -> bool:
-        """Whether its gradient holds rows of a table."""
+AnyLayer: TypeAlias = LayerEntry | ModelLayer | TensorTiming
+"""A layer of a trace, of a model or of a profile."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,38 +81,33 @@ def asked_or_all(texts: Sequence[str]) -> tuple[tuple[ReducerSpec, ...], dict[st
     wants_all = sum(map(_is_all, texts))
     if wants_all > 1:
         raise OptionError(f"{ALL} was asked for twice")
-    asked, refused = _make_those_possible([text for text in texts if not _is_all(text)], needed=not wants_all)
-    if not wants_all:
-        return asked, refused
-    # ``dense`` is there in any case, see `with_baseline`.
-    there = {"dense", *(option_string(item.reducer) for item in asked), *(item.option_string for item in asked)}
-    others = []
-    for name in reducer_names():
-        if name in there:
-            continue
-        try:
-            reducer = make_reducer(name)
-        except S2SimError as error:
-            refused[name] = str(error)
-            continue
-        if reducer.takes_reducers:
-            refused[name] = f"{name} is as its parts are: name it with a reducer for each pattern of layer names"
-        else:
-            others.append(ReducerSpec(name, reducer, optional=True))
-    return (*asked, *others), refused
+    asked, errors = _make_possible([text for text in texts if not _is_all(text)])
+    if errors and not asked and not wants_all:
+        raise next(iter(errors.values()))
+    reducers = _distinct(asked)
+    if wants_all:
+        # ``dense`` is there in any case, see `with_baseline`.
+        there = {"dense", *(option_string(item.reducer) for item in asked), *(item.option_string for item in asked)}
+        others, more = _make_possible([name for name in reducer_names() if name not in there], optional=True)
+        reducers, errors = (*reducers, *others), errors | more
+    return reducers, {text: str(error) for text, error in errors.items()}
 
 
-def _make_those_possible(texts: Sequence[str], *, needed: bool) -> tuple[tuple[ReducerSpec, ...], dict[str, str]]:
-    """Return the reducers that can be made, and why others cannot; raise the first error if ``needed`` and none can."""
+def _make_possible(texts: Sequence[str], *, optional: bool = False) -> tuple[list[ReducerSpec], dict[str, S2SimError]]:
+    """Return the reducers that can be made, and why others cannot: among ``optional`` ones those that need parts."""
     made, errors = [], {}
     for text in texts:
         try:
-            made.append(ReducerSpec(text, make_reducer(text)))
+            reducer = make_reducer(text)
         except S2SimError as error:
             errors[text] = error
-    if needed and errors and not made:
-        raise next(iter(errors.values()))
-    return _distinct(made), {text: str(error) for text, error in errors.items()}
+            continue
+        if optional and reducer.takes_reducers:
+            why = f"{text} is as its parts are: name it with a reducer for each pattern of layer names"
+            errors[text] = OptionError(why)
+        else:
+            made.append(ReducerSpec(text, reducer, optional))
+    return made, errors
 
 
 def _is_all(text: str) -> bool:
@@ -149,6 +140,9 @@ def step_reader(trace: AnyTrace, ranks: int) -> OtherSteps | None:
         return None
     return lambda step: [trace.gradient(step % trace.steps, rank) for rank in range(ranks)]
 
+
+# Every rank runs every reducer's program, a millisecond or so each.
+_MAX_RANKS = 2**17
 
 FEW_RANKS = 16
 """Ranks that run for their errors, where scripts follow from those of one."""
@@ -216,6 +210,35 @@ class ReducerScenario(Scenario):
         return self.machines.gpu
 
 
+def check_ranks(workers: int, trace: AnyTrace) -> None:
+    """Refuse more ranks than can be run, or than memory can store the gradients of."""
+    if workers > _MAX_RANKS:
+        raise OptionError(
+            f"--workers {workers}: each one runs every reducer on its own gradient, and at most {_MAX_RANKS} are run: "
+            "ask for fewer, or time one collective of them with s2sim collective"
+        )
+    needed, there = workers * held_bytes(trace), memory_bytes()
+    if there is not None and needed > there:
+        raise OptionError(
+            f"--workers {workers}: the gradients of {trace.name} take about {format_bytes(needed)}, and there are "
+            f"{format_bytes(there)} of memory: ask for fewer workers or smaller gradients"
+        )
+
+
+def held_bytes(trace: AnyTrace) -> int:
+    """Return the bytes that the gradient of one rank takes in memory."""
+    if isinstance(trace, SyntheticTrace):
+        return trace.options.held_bytes
+    layers = trace.gradient(0, 0).layers
+    # Drawn ranks have the dense layers of a recorded one.
+    dense = (
+        0
+        if isinstance(trace, ExtrapolatedRanks)
+        else sum(each.nbytes for each in layers if not isinstance(each, RowSparse))
+    )
+    return dense + sum(each.rows.nbytes + each.values.nbytes for each in layers if isinstance(each, RowSparse))
+
+
 def resolve_run(spec: RunSpec) -> ReducerScenario:
     """Return the scenario of a run."""
     reducers, refused = asked_or_all(spec.reducers)
@@ -237,7 +260,9 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     if spec.model is not None:
         target = load_model(spec.model)
     if training is not None:
-        target = None if training.compute_origin(trace.manifest.layers) else training.model
+        own = {each.name: each.size for each in training.profile.tensors}
+        held = {each.name: each.size for each in trace.manifest.layers}
+        target = None if own == held else training.model
     layers: Iterable[AnyLayer] = trace.manifest.layers
     if training is not None:
         layers = training.profile.tensors

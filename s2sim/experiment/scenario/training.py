@@ -4,24 +4,22 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from math import isfinite, log, sqrt
+from math import log, sqrt
 
 import numpy as np
 
-from s2sim.arrays import Floats
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
-from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
+from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.cluster_spec import flag_of, options_of
 from s2sim.experiment.scenario.cluster import Machines, Scenario
 from s2sim.experiment.scenario.groups import ParallelGroups
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import read_text, user_path
-from s2sim.gradients.manifest import LayerEntry
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.profiles.profile import VALUE_BYTES, ComputeProfile
 from s2sim.profiles.read import ProfileSource, open_profile, profile_names
@@ -36,18 +34,12 @@ from s2sim.units import PS_PER_S, format_seconds, parse_option, parse_time_ps
 
 
 def shard_on_cluster(
-    profile: ComputeProfile,
-    groups: ParallelGroups,
-    cluster: Cluster,
-    *,
-    mini_batches: int,
-    value_bytes: int,
-    library: LibraryProfile = NO_OVERHEADS,
+    profile: ComputeProfile, groups: ParallelGroups, cluster: Cluster, mini_batches: int, library: LibraryProfile
 ) -> ShardedCompute:
     """Return the compute of a rank of the first stage; all groups of a kind send concurrently.
 
     ``profile`` is of the whole model on one GPU, for the batch that passes the stages as one; ``groups`` are of all
-    workers of the cluster, ``value_bytes`` the bytes of a value that layers pass on.
+    workers of the cluster.
     """
 
     def all_reduce_ps(size_bytes: int) -> int:
@@ -64,7 +56,7 @@ def shard_on_cluster(
         tp=groups.tp,
         pp=groups.pp,
         mini_batches=mini_batches,
-        value_bytes=value_bytes,
+        value_bytes=VALUE_BYTES[profile.precision],
         all_reduce_ps=all_reduce_ps,
         send_ps=send_ps,
     )
@@ -102,24 +94,6 @@ _SHOWN = 40
 _MAX_MS = 1e9
 
 
-def draw_compute_factors(iterations: int, ranks: int, cv: float, seed: int) -> Floats:
-    """Return lognormal factors of mean 1 and standard deviation ``cv``, float64 of shape (iterations, ranks)."""
-    if not cv:
-        return np.ones((iterations, ranks))
-    sigma = sqrt(log(1 + cv**2))
-    draws = named_generator(seed, "compute").standard_normal((iterations, ranks))
-    return np.exp(sigma * draws - sigma**2 / 2)
-
-
-def measured_compute_factors(
-    times_ms: tuple[tuple[float, ...], ...], iterations: int, ranks: int, stated_ms: float
-) -> Floats:
-    """Return measured over stated times, float64 of shape (iterations, ranks), repeated if too few."""
-    times = np.array(times_ms)
-    rows, columns = np.arange(iterations) % times.shape[0], np.arange(ranks) % times.shape[1]
-    return times[np.ix_(rows, columns)] / stated_ms
-
-
 def read_compute_times(text: str) -> tuple[tuple[float, ...], ...]:
     """Return the compute times in milliseconds of a CSV file: a row per iteration, a column per rank."""
     path = user_path(text, S2SimError)
@@ -142,7 +116,7 @@ def _time_ms(cell: str, where: str) -> float:
         time_ms = float(cell)
     except ValueError:
         time_ms = float("nan")
-    if not isfinite(time_ms) or not 0 < time_ms <= _MAX_MS:
+    if not 0 < time_ms <= _MAX_MS:
         raise S2SimError(f"{where}: {cell.strip()[:_SHOWN]!r} is no time in milliseconds above 0")
     return time_ms
 
@@ -150,6 +124,17 @@ def _time_ms(cell: str, where: str) -> float:
 DEFAULT_DISCIPLINE = "ddp"
 """What PyTorch does unless told otherwise."""
 
+# Fields of a spec that mean nothing without a profile.
+_OF_ITERATIONS = (
+    "discipline",
+    "batch",
+    "accumulate",
+    "streams",
+    "host_loop",
+    "compute_cv",
+    "compute_times",
+    "iterations",
+)
 _BYTES: dict[GradientDtype, int] = {"fp32": 4, "bf16": 2}
 _PS_PER_MS = 10**9
 # Iterations that run where they differ by chance, and where one reaches into the next.
@@ -201,10 +186,18 @@ class TrainingIteration:
         if self.compute_cv or self.compute_times_ms:
             wanted = len(self.compute_times_ms) or _BY_CHANCE
         iterations = -(-(self.iterations or wanted) // period) * period
-        slower = draw_compute_factors(iterations, workers, self.compute_cv, seed)
+        slower = np.ones((iterations, workers))
         if self.compute_times_ms:
+            # In turn where there are fewer.
+            times_ms = np.array(self.compute_times_ms)
+            rows, columns = np.arange(iterations) % len(times_ms), np.arange(workers) % times_ms.shape[1]
             stated_ms = self.accumulate * (self.profile.forward_ps + self.profile.backward_ps) / _PS_PER_MS
-            slower = measured_compute_factors(self.compute_times_ms, iterations, workers, stated_ms)
+            slower = times_ms[np.ix_(rows, columns)] / stated_ms
+        elif self.compute_cv:
+            # Lognormal, of mean 1.
+            sigma = sqrt(log(1 + self.compute_cv**2))
+            draws = named_generator(seed, "compute").standard_normal((iterations, workers))
+            slower = np.exp(sigma * draws - sigma**2 / 2)
         return IterationSettings(
             slower=slower,
             waits_for_all=self.discipline.waits_for_all,
@@ -228,10 +221,6 @@ class TrainingIteration:
 
         return self.discipline.buckets(ready, exchange_ps)
 
-    def compute_origin(self, layers: Iterable[LayerEntry]) -> bool:
-        """Return whether layers of gradients are the profile's own parameters."""
-        return {each.name: each.size for each in self.profile.tensors} == {each.name: each.size for each in layers}
-
     def with_batch(self, batch: int, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration:
         """Return the same iterations with another mini-batch."""
         return replace(self, profile=self.source.on(machines.gpu, batch)).shared_by(where, machines, ranks)
@@ -241,14 +230,7 @@ class TrainingIteration:
         if where.groups is None:
             return self
         groups, cluster = where.all_groups(ranks)
-        share = shard_on_cluster(
-            self.profile,
-            groups,
-            cluster,
-            mini_batches=self.accumulate,
-            value_bytes=self.value_bytes,
-            library=machines.library.profile,
-        )
+        share = shard_on_cluster(self.profile, groups, cluster, self.accumulate, machines.library.profile)
         return replace(self, profile=share.profile, idle_ps=share.idle_ps, notes=sharding_notes(share, groups))
 
     @property
@@ -266,22 +248,15 @@ def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: 
     name = spec.profile
     if name is None and spec.discipline is not None and spec.model in profile_names():
         name = spec.model
-    given = {
-        "--discipline": spec.discipline is not None,
-        "--batch": spec.batch is not None,
-        "--accumulate": spec.accumulate != 1,
-        "--streams": spec.streams != 1,
-        "--host-loop": spec.host_loop is not None,
-        "--compute-cv": spec.compute_cv != 0,
-        "--compute-times": spec.compute_times is not None,
-        "--iterations": spec.iterations is not None,
-    }
     if name is None:
-        idle = [option for option, is_given in given.items() if is_given]
-        if idle:
-            raise OptionError(
-                f"{idle[0]} needs the times of a model's layers: add --profile NAME (s2sim list profiles tells which)"
-            )
+        options = options_of(RunSpec)
+        for field_name in _OF_ITERATIONS:
+            each, option = options[field_name]
+            if getattr(spec, field_name) != each.default:
+                flag = flag_of(field_name, option)
+                raise OptionError(
+                    f"{flag} needs the times of a model's layers: add --profile NAME (s2sim list profiles tells which)"
+                )
         return None
     source = open_profile(name)
     training = TrainingIteration(

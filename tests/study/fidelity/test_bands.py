@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ SIZE = 2**20
 
 
 def curve(source, errors, run=HERE, size_bytes=SIZE):
-    return CurveErrorSamples(f"{source} curve", source, run.alike, (size_bytes,) * len(errors), tuple(errors))
+    return CurveErrorSamples(f"{source} curve", source, run, (size_bytes,) * len(errors), tuple(errors))
 
 
 def bands_of(*curves):
@@ -62,7 +62,7 @@ def test_a_source_has_one_voice_however_many_points_it_has():
 
 
 def test_what_is_alike_counts_more():
-    other = replace(HERE, network="tcp", gpu="v100")
+    other = HERE._replace(network="tcp", gpu="v100")
     bands = bands_of(curve("a", np.linspace(-0.1, 0.1, 101)), curve("b", np.linspace(-1, 1, 101), other))
     near, far = bands.around(HERE, SIZE), bands.around(other, SIZE)
     assert near[1] < far[1]

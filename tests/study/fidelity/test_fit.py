@@ -9,10 +9,9 @@ from s2sim.uncertainty.constant_fit import (
     FitRules,
     TermModel,
     fit,
+    fit_rules,
     fittable_library_constants,
     leave_one_out,
-    log_priors,
-    log_upper_bounds,
     point_weights,
 )
 from s2sim.validation.curve import read_folder, resolve_curves_folder
@@ -88,8 +87,8 @@ def test_constants_and_priors_are_those_of_the_files():
     launch, share = found["launch.collective"], found["network.tcp.share"]
     assert (launch.unit, launch.prior, launch.is_share) == ("s", pytest.approx(6.6e-6), False)
     assert share.is_share
-    assert log_priors([launch]) == pytest.approx(np.log(6.6e-6 / launch.value))
-    assert log_upper_bounds([share]) == pytest.approx(-np.log(share.value))
+    assert fit_rules([launch]).prior == pytest.approx(np.log(6.6e-6 / launch.value))
+    assert fit_rules([share]).highest == pytest.approx(-np.log(share.value))
 
 
 @pytest.fixture(scope="module")
