@@ -106,22 +106,20 @@ def _time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     ]
     faster = [name for name, seconds in saved.items() if name != "dense" and seconds > 0]
     others = [name for name in faster if not name.startswith("powersgd")]
-    claims.append(
-        Claim(
-            "it is the only method tested that is consistently faster than SGD on an optimised backend",
-            "abstract",
-            "-",
-            f"faster than dense: {len(faster)} of {len(saved) - 1}",
-            judge_condition(not others),
-            "reproduced where no other method of the table saves time",
-            "counted in kernels all of them save time on 10 Gb/s; theirs lost it on the host. Random blocks are faster "
-            "than dense in the paper's own table too, at a cost in accuracy",
-        )
+    only = Claim(
+        "it is the only method tested that is consistently faster than SGD on an optimised backend",
+        "abstract",
+        "-",
+        f"faster than dense: {len(faster)} of {len(saved) - 1}",
+        judge_condition(not others),
+        "reproduced where no other method of the table saves time",
+        "counted in kernels all of them save time on 10 Gb/s; theirs lost it on the host. Random blocks are faster "
+        "than dense in the paper's own table too, at a cost in accuracy",
     )
     cells = [(name, *map(milliseconds, (row.time_s.total, saved[name], theirs[name]))) for name, row in rows.items()]
     title = "A batch of ResNet-18 on 16 GPUs: exchange with encoding and decoding, and what it saves"
     table = Table(title, ("method", "ours", "saves", "saves as published"), tuple(cells))
-    return PaperPart(tuple(claims), (table,))
+    return PaperPart((*claims, only), (table,))
 
 
 def _language_model(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
