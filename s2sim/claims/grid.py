@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from s2sim.claims.paper import HeatMap, Table
+from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.choice import rejected
 from s2sim.experiment.prediction import execute, predict, record
@@ -164,6 +165,7 @@ class GridRecorder:
     _known: dict[str, tuple[tuple[Bucket, ...], list[RecordedReducer], list[str | None]]] = field(
         default_factory=dict, init=False, repr=False
     )
+    _timers: dict[ClusterSetting, dict[str | None, Timer]] = field(default_factory=dict, init=False, repr=False)
 
     def gains(
         self, model: str, where: ClusterSetting, batch: int | None = None, host_loop: str | None = None
@@ -188,8 +190,8 @@ class GridRecorder:
         )
         training = scenario.training
         assert training is not None
-        timer = scenario.timer(self.workers).with_profile(scenario.library.profile)
-        buckets = training.buckets(timer, scenario.dtype)
+        timers = self._timers.get(where) or self._timers.setdefault(where, {None: scenario.timer(self.workers)})
+        buckets = training.buckets(timers[None].with_profile(scenario.library.profile), scenario.dtype)
         if model not in self._known or self._known[model][0] != buckets:
             with warnings.catch_warnings():
                 # That one has nothing to do for some model is for whoever chose both; here every one meets every model.
@@ -198,7 +200,7 @@ class GridRecorder:
             why_not = [rejected(each.row, None) for each in predict(scenario, recorded, thorough=False)]
             self._known[model] = buckets, recorded, why_not
         _, recorded, why_not = self._known[model]
-        times_s = [each.compared_ps / PS_PER_S for each in execute(scenario, recorded)]
+        times_s = [each.compared_ps / PS_PER_S for each in execute(scenario, recorded, timers)]
         dense = recorded.index(baseline_of(recorded))
         setting = training.profile.batch, self.workers, times_s[dense]
         return [

@@ -10,7 +10,7 @@ import numpy as np
 
 from s2sim.arrays import Floats
 from s2sim.collectives.timing.terms import schedule_terms
-from s2sim.collectives.timing.timer import TimedSchedule
+from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
 from s2sim.experiment.lower_bounds import communication_bound, iteration_bound_s
 from s2sim.experiment.progress import SILENT, ProgressWatcher
@@ -108,16 +108,20 @@ def record(
     return [replace(found[name], option_string=name) for name in names if name in found], refused
 
 
-def execute(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[ExecutedRecording]:
+def execute(
+    scenario: ReducerScenario, recorded: Sequence[RecordedReducer], timers: dict[str | None, Timer] | None = None
+) -> list[ExecutedRecording]:
     """Return each recording on the scenario's cluster, by the algorithm of its reducer if that has one.
 
-    Nothing is simulated until a time is read.
+    Nothing is simulated until a time is read. ``timers`` of the same cluster, by algorithm, keep what they have timed;
+    missing ones are added.
     """
-    ranks = recorded[0].recording.workers
-    routes = scenario.route_table(ranks)
-    routes.kept = {}
+    ranks, timers = recorded[0].recording.workers, {} if timers is None else timers
+    routes = next((timer.ways for timer in timers.values()), None) or scenario.route_table(ranks)
+    routes.kept = routes.kept or {}
     scenarios = {name: scenario.running(name) for name in dict.fromkeys(item.reducer.runs_by for item in recorded)}
-    timers = {name: running.timer(ranks, routes) for name, running in scenarios.items()}
+    for name, running in scenarios.items():
+        timers[name] = timers.get(name) or running.timer(ranks, routes)
     return [
         ExecutedRecording(item.recording, scenarios[item.reducer.runs_by], timers[item.reducer.runs_by], item.exchange)
         for item in recorded
