@@ -45,8 +45,6 @@ class DecodedSums:
 class ExactSketch:
     """Shape, hash functions and number type of an exact sketch; all ranks must agree on them before they encode.
 
-    Examples
-    --------
     >>> from s2sim.codecs.quantize import exponents_for
     >>> sketch = ExactSketch.for_keys(2)
     >>> keys, values = np.array([5, 9], np.uint32), np.array([[2.0], [-1.0]], np.float32)
