@@ -82,8 +82,6 @@ class HyperLogLog:
     There are m = 2**precision registers of one byte, precision 4 to 16, for a relative standard error of 1.04 / sqrt(m)
     (theorem 1). ``seed`` chooses the hash function; it is the same on all ranks.
 
-    Examples
-    --------
     >>> estimator = HyperLogLog()
     >>> left, right = (estimator.registers(np.arange(*part, dtype=np.uint32)) for part in ((0, 600), (400, 1000)))
     >>> bool(abs(estimator.estimate(np.maximum(left, right)) - 1000) < 50)

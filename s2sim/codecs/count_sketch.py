@@ -29,8 +29,6 @@ from s2sim.options import check_options
 class CountSketch:
     """Shape and hash functions of a count sketch; its cells are float32 arrays of shape (rows, columns).
 
-    Examples
-    --------
     >>> sketch = CountSketch(rows=3, columns=64)
     >>> keys = np.array([5, 9], np.uint32)
     >>> sketch.decode_keys(sketch.encode_keys(keys, np.array([2.0, -1.0], np.float32)), keys)

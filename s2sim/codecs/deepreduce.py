@@ -37,8 +37,6 @@ def check_rate(rate: float, owner: str) -> None:
 class BloomFilter:
     """Size and hash functions of a filter.
 
-    Examples
-    --------
     >>> bloom = BloomFilter.sized(keys=2, rate=0.001)
     >>> bloom.bits, bloom.hashes
     (29, 10)

@@ -204,7 +204,7 @@ CODECS = Registry(
     {
         "bitmap": "s2sim.codecs.bitmap:Bitmap",
         "count-sketch": "s2sim.codecs.count_sketch:CountSketch",
-        "peeled-sketch": "s2sim.codecs.peeled_sketch:PeeledSketchCodec",
+        "peeled-sketch": "s2sim.codecs.exact_sketch:PeeledSketchCodec",
         "top-k": "s2sim.codecs.top_k:TopKCodec",
         "fp16": "s2sim.codecs.floats:HalfCodec",
         "fp8": "s2sim.codecs.floats:Float8Codec",

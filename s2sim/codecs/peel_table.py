@@ -100,8 +100,6 @@ class SortedRuns:
 class PeelTable:
     """Shape and hash functions of a table of cells; all ranks must agree on them before they encode.
 
-    Examples
-    --------
     >>> PeelTable.for_keys(1_000_000)
     PeelTable(blocks=31, columns=13979, seed=0)
     """

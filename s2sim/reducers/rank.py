@@ -216,7 +216,7 @@ class Reducer(ABC):
 
     def __post_init__(self) -> None:
         """Refuse options that are no choice of their type, or out of range."""
-        if hasattr(self, "about"):
+        if hasattr(self, "about"):  # What wraps another may have its traits alone.
             check_options(self, self.about.name, **self.least)
             check_shares(self, self.about.name, *self.shares)
 

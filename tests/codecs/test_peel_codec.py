@@ -3,8 +3,8 @@ import dataclasses
 import numpy as np
 import pytest
 
+from s2sim.codecs.exact_sketch import PeeledSketchCodec
 from s2sim.codecs.payload import FRAME_BYTES, Payload
-from s2sim.codecs.peeled_sketch import PeeledSketchCodec
 from s2sim.errors import CodecError, OptionError
 from s2sim.testing.codecs import check_codec, combined, example_vector
 

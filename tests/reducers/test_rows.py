@@ -11,7 +11,7 @@ from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
 from s2sim.reducers.script import Work
-from s2sim.reducers.shared import sketch_cost as cost
+from s2sim.reducers.shared import row_sparse as cost
 from s2sim.reducers.shared.row_sparse import key_bytes, pack_tables, sum_tables, unpack_tables
 from s2sim.reducers.shared.sparse_split import RowOwners
 

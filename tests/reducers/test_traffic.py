@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 
 from s2sim.codecs.bitmap import Bitmap
 from s2sim.codecs.count_sketch import CountSketch
+from s2sim.codecs.exact_sketch import PeeledSketchCodec
 from s2sim.codecs.floats import HalfCodec
 from s2sim.codecs.payload import FRAME_BYTES
-from s2sim.codecs.peeled_sketch import PeeledSketchCodec
 from s2sim.codecs.top_k import TopKCodec
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand

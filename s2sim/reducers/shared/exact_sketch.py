@@ -19,8 +19,7 @@ from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
 from s2sim.reducers.reduction import refuse_overflow
 from s2sim.reducers.script import Work
-from s2sim.reducers.shared.row_sparse import BitmapFormat
-from s2sim.reducers.shared.sketch_cost import read_bitmaps_cost
+from s2sim.reducers.shared.row_sparse import BitmapFormat, read_bitmaps_cost
 
 _MAXIMUM_BYTES = 8  # A float64 maximum of a group
 

@@ -14,10 +14,12 @@ from s2sim.codecs.compiled import backend_for
 from s2sim.codecs.count_sketch import CountSketch
 from s2sim.codecs.hashing import as_keys
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
-from s2sim.reducers.gpu_cost import ROW_ID_BYTES
+from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.gpu_cost import GATHER_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
 from s2sim.reducers.rank import Pending, Rank
 from s2sim.reducers.reduction import refuse_overflow
 from s2sim.reducers.script import Work
+from s2sim.reducers.shared.row_sparse import _count_rows, mark_bitmap_cost, read_bitmaps_cost
 from s2sim.reducers.shared.sketch_settings import PUBLISHED_SEED, SketchSettings, shared_columns
 from s2sim.seeds import named_generator
 
@@ -154,3 +156,54 @@ def choose_sketches(
         return [CountSketch(settings.rows, count, seed, settings.hash, backend=backend) for count in columns]
 
     return rank.replicated(made)
+
+
+def encode_cost(tables: Sequence[RowSparse], sketches: Sequence[CountSketch], settings: SketchSettings) -> Work:
+    """Return the cost of the sketches and the bitmaps, before both are sent."""
+    if settings.published is not None:
+        # That code converts dense tables to coordinates first; its measured time, as passes, includes all kernels. A
+        # launch per table keeps the time of small tables above zero.
+        return Work("encode", 0, launches=len(tables), dense_encode_bytes=sum(table.nbytes for table in tables))
+    marked = mark_bitmap_cost(tables, settings.bitmap)
+    pairs = zip(tables, sketches, strict=True)
+    inserted = sum(insert_cost(table.values.size, sketch).bytes_moved for table, sketch in pairs)
+    inserted += _count_rows(tables) * ROW_ID_BYTES
+    # In addition to the bitmaps' kernels, one clears all cells and one per table inserts its values.
+    return Work("encode", marked.bytes_moved + inserted, marked.launches + 1 + len(tables))
+
+
+def decode_cost(
+    tables: Sequence[RowSparse], union: Sequence[Ints], sketches: Sequence[CountSketch], settings: SketchSettings
+) -> Work:
+    """Return the cost of finding the rows of the union and reading them from the summed sketches."""
+    if settings.published is not None:
+        # Likewise, back to dense tables.
+        return Work("decode", 0, launches=len(tables), dense_decode_bytes=sum(table.nbytes for table in tables))
+    found = read_bitmaps_cost(tables, settings.bitmap, union, "decode")
+    read = sum(
+        _estimate_bytes(len(rows) * table.width, sketch)
+        for rows, table, sketch in zip(union, tables, sketches, strict=True)
+    )
+    return Work("decode", found.bytes_moved + read, found.launches + len(tables))
+
+
+def decode_own_cost(tables: Sequence[RowSparse], sketches: Sequence[CountSketch]) -> Work:
+    """Return the cost of reading a rank's own rows from its own sketches, for error feedback."""
+    read = sum(_estimate_bytes(table.values.size, sketch) for table, sketch in zip(tables, sketches, strict=True))
+    return Work("encode", read, launches=len(tables))
+
+
+def _estimate_bytes(keys: int, sketch: CountSketch) -> int:
+    # One cell of each row of the sketch is read for each key, and the median is written.
+    return keys * (sketch.rows * GATHER_BYTES + VALUE_BYTES)
+
+
+def insert_cost(values: int, sketch: CountSketch) -> Work:
+    """Return the cost of clearing a sketch, then adding each of ``values`` values to one cell of each of its rows."""
+    cells = sketch.rows * sketch.columns
+    return Work("encode", cells * VALUE_BYTES + values * (VALUE_BYTES + sketch.rows * SCATTER_BYTES), launches=2)
+
+
+def unsketch_cost(n: int, k: int, sketch: CountSketch) -> tuple[Work, Work]:
+    """Return the cost of estimating ``n`` elements, and of finding the ``k`` largest."""
+    return Work("decode", _estimate_bytes(n, sketch)), cost.select(n, k)

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats32, Ints
-from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.deepreduce import DEGREE, BloomFilter, check_rate, decode_fit, encode_fit
 from s2sim.codecs.floats import round_to_dtype, widen
-from s2sim.codecs.quantize import bucket_norms, from_levels, to_levels
 from s2sim.codecs.top_k import elements_kept
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
@@ -20,20 +18,18 @@ from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import GradientDtype, Program, Rank, Reduced, Traits
 from s2sim.reducers.script import Work
-from s2sim.reducers.shared.gathered import flat_vector
+from s2sim.reducers.shared.gathered import Message, flat_vector
 from s2sim.reducers.shared.pairs import Pairs, merge_pairs, pairs_to_gradient, pairs_to_mean
 from s2sim.reducers.shared.selection import Selecting, select_largest, smallest_kept_share
+from s2sim.reducers.systems.stochastic_rounding import Qsgd
 from s2sim.seeds import named_generator
 
 _FPR, _PIECES = 0.001, 8
 
 Values: TypeAlias = Literal["raw", "qsgd", "poly"]
 
-Codes: TypeAlias = "tuple[NDArray[Any], ...]"
-
-_BITS, _BUCKET = 7, 512  # DeepReduce's settings of QSGD: six bits of magnitude and a sign, a norm for 512 values
-
-_LEVELS = (1 << (_BITS - 1)) - 1
+_QSGD = Qsgd(bits=7, bucket=512)
+"""As DeepReduce sets it: six bits of magnitude and a sign, a norm for 512 values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,24 +44,21 @@ class ValueCode:
     held: GradientDtype
     pieces: int  # Polynomials of a curve
 
-    def encode(self, values: Floats32, random: np.random.Generator) -> Codes:
+    def encode(self, values: Floats32, random: np.random.Generator) -> Message:
         """Return the codes of values, float32 of shape (n,)."""
         if self.values == "raw":
             return (round_to_dtype(values, self.held),)
         if self.values == "poly":
             return encode_fit(values, self.pieces)
-        norms = bucket_norms(values, _BUCKET)
-        return norms, pack_integers(to_levels(values, norms, _BUCKET, _LEVELS, random), _BITS)
+        return _QSGD.encode(values, random)
 
-    def decode(self, codes: Codes, count: int) -> Floats32:
+    def decode(self, codes: Message, count: int) -> Floats32:
         """Return the ``count`` decoded values."""
         if self.values == "raw":
             return widen(codes[0])
         if self.values == "poly":
-            knots, coefficients, order = codes
-            return decode_fit(knots, coefficients, order)
-        norms, packed = codes
-        return from_levels(unpack_integers(packed, _BITS, count), norms, _BUCKET, _LEVELS)
+            return decode_fit(*codes)
+        return _QSGD.decode(codes, count)
 
     def work(self, count: int) -> Work:
         """Return the cost of encoding so many values."""

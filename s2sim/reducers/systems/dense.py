@@ -143,14 +143,15 @@ def all_reduce_scaled(
     vectors: Sequence[Floats32],
     *,
     levels: int,
-    dtype: Signed,
+    dtype: Signed | None = None,
     rounding: Rounding = "stochastic",
 ) -> Program:
     """All-reduce the largest magnitude of each layer's vector, its scale, then the elements as integer levels.
 
     An element is rounded to one of ``levels`` on either side of zero, of which the last is the scale. Random numbers
-    are sampled for each rank and step.
+    are sampled for each rank and step. The type is the shortest one in which no sum overflows, unless it is given.
     """
+    dtype = dtype or ("int8" if levels * rank.size <= np.iinfo(np.int8).max else "int16")
     sizes = [len(vector) for vector in vectors]
     rank.work(Work("encode", cost.VALUE_BYTES * sum(sizes)))
     largest = np.array([largest_magnitude(vector) for vector in vectors], np.float32)

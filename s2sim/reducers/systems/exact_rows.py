@@ -25,7 +25,6 @@ from s2sim.reducers.gpu_cost import permute
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits, wait_all
 from s2sim.reducers.script import chunk_bounds
 from s2sim.reducers.shared import row_sparse as known
-from s2sim.reducers.shared import sketch_cost as cost
 from s2sim.reducers.shared.row_sparse import (
     BitmapFormat,
     Message,
@@ -119,7 +118,7 @@ class GatherRows(Sparse):
 
     def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
         """Gather all rows, sum them."""
-        rank.work(cost.pack_rows_cost(split.tables))
+        rank.work(known.pack_rows_cost(split.tables))
         rows = rank.all_gather(pack_tables(split.tables, split.held), label="rows", size_from_data=True)
         dense = split.post_dense(rank)
         yield from wait_all(rows, dense)
@@ -127,7 +126,7 @@ class GatherRows(Sparse):
         shapes = [table.shape for table in split.tables]
         parts = rank.replicated(lambda: [unpack_tables(message, shapes) for message in rows.value])
         sums = rank.replicated(lambda: [sum_tables(tables) for tables in zip(*parts, strict=True)])
-        rank.work(cost.add_rows_cost(parts, sums, "decode"))
+        rank.work(known.add_rows_cost(parts, sums, "decode"))
         return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: split.gradient)
 
 
@@ -156,8 +155,8 @@ class OwnerReduce(Sparse):
         owners = [RowOwners(table.shape[0], rank.size) for table in split.tables]
 
         # Round one: every row to its owner.
-        rank.work(cost.sort_by_owner_cost(split.tables, rank.size))
-        rank.work(cost.pack_rows_cost(split.tables))
+        rank.work(known.sort_by_owner_cost(split.tables, rank.size))
+        rank.work(known.pack_rows_cost(split.tables))
         shares = [owner.split(table) for owner, table in zip(owners, split.tables, strict=True)]
         messages = [pack_tables(share, split.held) for share in zip(*shares, strict=True)]
         rows = rank.all_to_all(messages, label="rows to their owners", size_from_data=True)
@@ -165,10 +164,10 @@ class OwnerReduce(Sparse):
         own_shapes = [share[rank.index].shape for share in shares]
         parts = [unpack_tables(message, own_shapes) for message in rows.value]
         own_sums = [sum_tables(tables) for tables in zip(*parts, strict=True)]
-        rank.work(cost.add_rows_cost(parts, own_sums, "encode"))
+        rank.work(known.add_rows_cost(parts, own_sums, "encode"))
 
         # Round two: the sums to all; the dense layers go beside them.
-        rank.work(cost.write_keys_cost(own_sums))
+        rank.work(known.write_keys_cost(own_sums))
         gathered = rank.all_gather(pack_tables(own_sums, split.held), label="sums", size_from_data=True)
         dense = split.post_dense(rank)
         yield from wait_all(gathered, dense)
@@ -179,7 +178,7 @@ class OwnerReduce(Sparse):
             return [owner.join(tables) for owner, tables in zip(owners, zip(*parts, strict=True), strict=True)]
 
         sums = rank.replicated(join)
-        rank.work(cost.join_rows_cost(sums))
+        rank.work(known.join_rows_cost(sums))
         return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: split.gradient)
 
 
@@ -206,19 +205,19 @@ class Union(Sparse):
     def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
         """Merge the supports, then sum the values of the union."""
         # Round one: which rows does any rank hold?
-        rank.work(cost.mark_bitmap_cost(split.tables, self.bitmap))
+        rank.work(known.mark_bitmap_cost(split.tables, self.bitmap))
         label = "support, before backward has ended" if self.prefetch else "support"
         support = post_support(rank, split.tables, self.bitmap, label)
         yield support
         union = rank.replicated(lambda: union_rows(support.value, split.tables, self.bitmap))
-        rank.work(cost.read_bitmaps_cost(split.tables, self.bitmap, union, "encode"))
+        rank.work(known.read_bitmaps_cost(split.tables, self.bitmap, union, "encode"))
 
         if self.prefetch:
             rank.await_gradient()
 
         # Round two: their values; how many is known only now, unless it was prefetched. The dense layers join
         # their launch.
-        rank.work(cost.place_rows_cost(split.tables, union))
+        rank.work(known.place_rows_cost(split.tables, union))
         placed = (table.among(rows) for table, rows in zip(split.tables, union, strict=True))
         packed = tuple(table.with_values(round_to_dtype(table.values, split.held)) for table in placed)
         values = rank.all_reduce(packed, label="values", size_from_data=not self.prefetch)
@@ -273,7 +272,7 @@ class EmbRace(Sparse):
     def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
         """Tell all of one's rows, send their gradients to owners, and get as many rows from these."""
         tables = split.tables
-        rank.work(cost.write_keys_cost(tables))
+        rank.work(known.write_keys_cost(tables))
         numbers = [
             RowSparse(table.rows, np.empty((len(table.rows), 0), np.float32), (table.shape[0], 0)) for table in tables
         ]

@@ -12,7 +12,7 @@ import numpy as np
 from s2sim.arrays import Floats32
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, Layer, RowSparse, average
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, average, stored
 from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits, wait_all
@@ -29,31 +29,20 @@ class Matrix:
     """
 
     layer: Layer
+    rows: int
+    columns: int
     rank: int  # Columns of each of the two narrow matrices; at most the shorter side
 
-    @property
-    def rows(self) -> int:
-        """Number of rows."""
-        return int(self.layer.shape[0])
-
-    @property
-    def columns(self) -> int:
-        """Number of columns."""
-        return self.layer.size // self.rows
-
-    def times(self, right: Floats32) -> Floats32:
-        """Return the product with ``right``, float32 of shape (columns, rank)."""
+    def times(self, factor: Floats32, *, transposed: bool) -> Floats32:
+        """Return its product, or that of the transposed matrix, with a narrow one, float32 of shape (..., rank)."""
+        stored_rows = stored(self.layer).reshape(-1, self.columns)
         if not isinstance(self.layer, RowSparse):
-            return self.layer.reshape(self.rows, -1) @ right
-        product = np.zeros((self.rows, right.shape[1]), np.float32)
-        product[self.layer.rows] = self.layer.values.reshape(-1, self.columns) @ right
+            return (stored_rows.T if transposed else stored_rows) @ factor
+        if transposed:
+            return stored_rows.T @ factor[self.layer.rows]
+        product = np.zeros((self.rows, factor.shape[1]), np.float32)
+        product[self.layer.rows] = stored_rows @ factor
         return product
-
-    def transposed_times(self, left: Floats32) -> Floats32:
-        """Return the product of the transposed matrix with ``left``, float32 of shape (rows, rank)."""
-        if not isinstance(self.layer, RowSparse):
-            return self.layer.reshape(self.rows, -1).T @ left
-        return self.layer.values.reshape(-1, self.columns).T @ left[self.layer.rows]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,8 +59,8 @@ class Matrices:
         """Return the product of each matrix, or of each transposed one, with a factor, as sent, and charge the GPU."""
         for matrix in self.matrices:
             rank.work(cost.multiply_cost(matrix.rows, matrix.columns, matrix.rank))
-        products = map(Matrix.transposed_times if transposed else Matrix.times, self.matrices, factors)
-        return [widen(round_to_dtype(product, self.held)) for product in products]
+        pairs = zip(self.matrices, factors, strict=True)
+        return [widen(round_to_dtype(matrix.times(own, transposed=transposed), self.held)) for matrix, own in pairs]
 
     def post(self, rank: Rank, narrow: Sequence[Floats32], label: str) -> Pending:
         """Post the all-reduce of one narrow matrix per matrix, packed into one message."""
@@ -104,7 +93,7 @@ def split_matrices(gradient: Gradient, rank: int, min_compression: float, held: 
     for index, layer in enumerate(gradient.layers):
         if len(layer.shape) > 1 and layer.size:
             rows, columns = layer.shape[0], layer.size // layer.shape[0]
-            matrix = Matrix(layer, min(rank, rows, columns))
+            matrix = Matrix(layer, rows, columns, min(rank, rows, columns))
             if layer.size > min_compression * matrix.rank * (rows + columns):
                 matrices[index] = matrix
     others = without_layers(gradient, matrices)

@@ -27,7 +27,6 @@ from s2sim.options import option
 from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Traits, wait_all
 from s2sim.reducers.script import chunk_bounds
 from s2sim.reducers.shared import row_sparse as known
-from s2sim.reducers.shared import sketch_cost as cost
 from s2sim.reducers.shared.layers import NodeMembership, no_shared_node_reason, node_membership
 from s2sim.reducers.shared.sparse_split import Layers, RowOwners, SplitGradient
 from s2sim.reducers.systems.exact_rows import Sparse
@@ -58,7 +57,7 @@ class TwoLevelSum:
     def exchange_rows(self) -> Generator[Pending, None, None]:
         """Exchange the rows of all messages of `sum`, as bitmaps of known sizes."""
         local = self._local
-        self._rank.work(cost.mark_bitmap_cost(self._tables, "packed"))
+        self._rank.work(known.mark_bitmap_cost(self._tables, "packed"))
         bitmaps = [known.pack_support(self._of(self._own, holds)) for holds in self._holders]
         (received,) = yield from _post_each("all_to_all", [local], [bitmaps], "rows of ranks")
         self._ranks = _unpack_supports(received, self._of(self._own, self._holds))
@@ -82,7 +81,7 @@ class TwoLevelSum:
 
         self._union = self._rank.replicated(lambda: self._all_shards(of_node, read))
         for table, shards in zip(self._tables, zip(*self._union, strict=True), strict=True):
-            self._rank.work(cost.read_bitmaps_cost([table], "packed", [shard.rows for shard in shards], "encode"))
+            self._rank.work(known.read_bitmaps_cost([table], "packed", [shard.rows for shard in shards], "encode"))
 
     def sum(self) -> Generator[Pending, None, list[RowSparse]]:
         """Return the sums of the tables over all ranks: values to shards, to owners, and back."""
@@ -117,7 +116,7 @@ class TwoLevelSum:
             return [owners.join(parts) for owners, parts in zip(self._owners, columns, strict=True)]
 
         tables = self._rank.replicated(joined)
-        self._rank.work(cost.join_rows_cost(tables))
+        self._rank.work(known.join_rows_cost(tables))
         return tables
 
     def _owned(self, to_owners: Iterable[Sequence[NDArray[Any]]]) -> Iterator[NDArray[Any]]:

@@ -23,7 +23,7 @@ from s2sim.reducers.reduction import refuse_overflow
 from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
 from s2sim.reducers.shared.pairs import Pairs
 from s2sim.reducers.shared.selection import Granularity, Selecting, segments, smallest_kept_share
-from s2sim.reducers.systems.dense import Dense, Signed, all_reduce_scaled
+from s2sim.reducers.systems.dense import Dense, all_reduce_scaled
 from s2sim.seeds import named_generator
 
 Seed: TypeAlias = Literal["shared", "own"]
@@ -310,8 +310,7 @@ class PacTrain(Reducer):
         values = flat_vector(gradient)[kept]
         packed = Gradient(("not pruned",), (values,))
         if self.ternary:
-            dtype: Signed = "int8" if rank.size <= np.iinfo(np.int8).max else "int16"
-            reduced = yield from all_reduce_scaled(rank, packed, [values], levels=1, dtype=dtype)
+            reduced = yield from all_reduce_scaled(rank, packed, [values], levels=1)
         else:
             reduced = yield from Dense().held_in(self.held).reduce(rank, packed)
         rank.work(cost.scatter_cost(gradient.nbytes, len(kept), scattered=True))

@@ -20,7 +20,6 @@ from s2sim.errors import OptionError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse
 from s2sim.options import option
 from s2sim.reducers.rank import ErrorBound, GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits, wait_all
-from s2sim.reducers.shared import sketch_cost as cost
 from s2sim.reducers.shared import sketch_tables as sketched
 from s2sim.reducers.shared.pairs import Pairs, pairs_to_gradient
 from s2sim.reducers.shared.row_sparse import BitmapFormat, post_support, union_rows
@@ -125,7 +124,7 @@ class S2(Sparse):
             known, headroom = sketched.UnionStatistics(sketched.count_values(size, tables), energies), 1.0
         sketches = sketched.choose_sketches(rank, tables, settings, known, headroom)
 
-        rank.work(cost.encode_cost(tables, sketches, settings))
+        rank.work(sketched.encode_cost(tables, sketches, settings))
         # The cells are handed over at once: those of all ranks need not be alive together.
         cells = rank.all_reduce(sketched.encode_sketches(sketches, tables), label="cells", size_from_data=estimated)
         if one_by_one:
@@ -137,14 +136,14 @@ class S2(Sparse):
         yield cells & support
 
         union = rank.replicated(lambda: union_rows(support.value, tables, settings.bitmap))
-        rank.work(cost.decode_cost(tables, union, sketches, settings))
+        rank.work(sketched.decode_cost(tables, union, sketches, settings))
         sums = rank.replicated(lambda: sketched.decode_sketches(sketches, cells.value, tables, union))
         self.last_columns = [sketch.columns for sketch in sketches]
         self.known = sketched.next_statistics(rank, tables, settings, union, cells.value)
         yield from wait_all(dense)
 
         def sent() -> Gradient:
-            rank.work(cost.decode_own_cost(tables, sketches))
+            rank.work(sketched.decode_own_cost(tables, sketches))
             own_rows = [table.rows for table in tables]
             own = sketched.decode_sketches(sketches, sketched.encode_sketches(sketches, tables), tables, own_rows)
             return split.join(split.with_empty(own), split.dense)

@@ -27,8 +27,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.options import option
 from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Traits, wait_all
 from s2sim.reducers.shared import exact_sketch as exact
-from s2sim.reducers.shared.row_sparse import BitmapFormat, post_support, union_rows
-from s2sim.reducers.shared.sketch_cost import mark_bitmap_cost
+from s2sim.reducers.shared.row_sparse import BitmapFormat, mark_bitmap_cost, post_support, union_rows
 from s2sim.reducers.shared.sketch_tables import post_union_size, read_union_size
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient, split_layers
 from s2sim.reducers.systems.exact_rows import Sparse

@@ -28,8 +28,7 @@ from s2sim.reducers.shared.pairs import (
     read_padded_pairs,
 )
 from s2sim.reducers.shared.selection import Selecting
-from s2sim.reducers.shared.sketch_cost import insert_cost, unsketch_cost
-from s2sim.reducers.shared.sketch_tables import seed_of
+from s2sim.reducers.shared.sketch_tables import insert_cost, seed_of, unsketch_cost
 
 _COLUMNS_PER_KEPT = 10  # 500,000 columns for k = 50,000: the settings of github.com/kiddyboots216/CommEfficient
 

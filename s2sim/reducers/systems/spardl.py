@@ -103,11 +103,6 @@ class TruncatedBlocks:
         rank.work(cost.add_pairs(total.nbytes, sum(len(indices) for indices, _ in messages)))
         return len(non_zeros)
 
-    def read_all(self, messages: Sequence[PairsMessage]) -> Pairs:
-        """Return the pairs of all blocks, from one message each, by index in the whole vector."""
-        parts = [read_padded_pairs(message) for message in messages]
-        return concatenate_pairs([part.shifted(int(begin)) for part, begin in zip(parts, self._cuts, strict=False)])
-
     def own_share(self, kept: Pairs) -> Pairs:
         """Return this rank's contribution to the sums of the elements ``kept``: sent less received pairs.
 
@@ -166,7 +161,8 @@ class SparDL(Selecting):
         members = rank.size // self.teams
         first = rank.index - rank.index % members
         team = rank.subgroup(range(first, first + members))
-        blocks = TruncatedBlocks(flat_vector(gradient), chunk_bounds(gradient.size, members), self.density, self.held)
+        cuts = chunk_bounds(gradient.size, members)
+        blocks = TruncatedBlocks(flat_vector(gradient), cuts, self.density, self.held)
         if self.local == "selected":
             blocks.select(rank)
 
@@ -187,7 +183,8 @@ class SparDL(Selecting):
         message = blocks.hand_out(rank, [team.index], share=1 / self.teams)
         sums = team.all_gather(message, label="sums of blocks", unequal=True)
         yield sums
-        kept = rank.replicated(lambda: blocks.read_all(sums.value))
+        parts = zip(map(read_padded_pairs, sums.value), cuts.tolist(), strict=False)
+        kept = rank.replicated(lambda: concatenate_pairs([part.shifted(begin) for part, begin in parts]))
         rank.work(cost.add_pairs(gradient.nbytes, len(kept)))
 
         def sent() -> Gradient:

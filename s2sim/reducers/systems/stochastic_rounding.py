@@ -32,7 +32,7 @@ from s2sim.reducers.shared.gathered import (
     read_numbers,
     write_numbers,
 )
-from s2sim.reducers.systems.dense import Signed, all_reduce_scaled
+from s2sim.reducers.systems.dense import all_reduce_scaled
 
 
 @dataclass(slots=True)
@@ -159,8 +159,7 @@ class TernGrad(Gathered):
         if not self.shared:
             return (yield from Gathered.reduce(self, rank, gradient))
         vectors = [self._clipped(vector) for vector in layer_vectors(gradient)]
-        dtype: Signed = "int8" if rank.size <= np.iinfo(np.int8).max else "int16"
-        return (yield from all_reduce_scaled(rank, gradient, vectors, levels=1, dtype=dtype))
+        return (yield from all_reduce_scaled(rank, gradient, vectors, levels=1))
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return the scale and the signs of what is drawn."""

@@ -17,7 +17,6 @@ from s2sim.gradients.gradient import Gradient, RowSparse, add, average, stored, 
 from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost
 from s2sim.reducers.rank import ErrorBound, GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits, wait_all
-from s2sim.reducers.shared import sketch_cost as cost
 from s2sim.reducers.shared.layers import (
     NodeMembership,
     cut_shards,
@@ -29,7 +28,18 @@ from s2sim.reducers.shared.layers import (
     select_layers,
     single_shard,
 )
-from s2sim.reducers.shared.row_sparse import COUNT_BYTES, Message, pack_tables, sum_tables, unpack_tables
+from s2sim.reducers.shared.row_sparse import (
+    COUNT_BYTES,
+    Message,
+    add_rows_cost,
+    join_rows_cost,
+    pack_rows_cost,
+    pack_tables,
+    sort_by_owner_cost,
+    sum_tables,
+    unpack_tables,
+    write_keys_cost,
+)
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 
@@ -52,8 +62,8 @@ class IntraNodeExchange:
         own, tables = self._of(holds), _tables([self.gradient])
         rows = values = None
         if tables:
-            local.work(cost.sort_by_owner_cost(tables, local.size))
-            local.work(cost.pack_rows_cost(tables))
+            local.work(sort_by_owner_cost(tables, local.size))
+            local.work(pack_rows_cost(tables))
             messages = [self._message(self._of(holds)) for holds in self._holders]
             rows = local.all_to_all(messages, label="rows to their shards in the node", size_from_data=True)
         if len(tables) < len(self.gradient.layers):
@@ -66,7 +76,7 @@ class IntraNodeExchange:
             shapes = [table.shape for table in _tables(own)]
             received = [_unpacked_tables(message, shapes) for message in rows.value]
             sums = [sum_tables(column) for column in zip(*received, strict=True)]
-            local.work(cost.add_rows_cost(received, sums, "encode"))
+            local.work(add_rows_cost(received, sums, "encode"))
         arrays = [] if values is None else _unpacked(values.value, [array.shape for array in _arrays(own)])
         totals = _interleaved(own, [isinstance(layer, RowSparse) for layer in self.gradient.layers], sums, arrays)
         return {shard: total.map(lambda sum_: sum_ * factor) for shard, total in zip(holds, totals, strict=True)}
@@ -82,7 +92,7 @@ class IntraNodeExchange:
         rows = values = None
         if any(sparse):
             tables = _tables(own)
-            local.work(cost.write_keys_cost(tables))
+            local.work(write_keys_cost(tables))
             rows = local.all_gather(self._message(own), label="rows of all shards", size_from_data=True)
         if not all(sparse):
             values = local.all_gather(self._packed(own), label="dense layers of all shards", unequal=True)
@@ -109,7 +119,7 @@ class IntraNodeExchange:
         # Rows are brought from the order of shards into that of the table.
         whole = _tables([gathered])
         if whole:
-            local.work(cost.join_rows_cost(whole))
+            local.work(join_rows_cost(whole))
         pairs = zip(gathered.layers, self.gradient.layers, strict=True)
         spread = [new.nbytes for new, old in pairs if isinstance(old, RowSparse) and not isinstance(new, RowSparse)]
         if spread:
