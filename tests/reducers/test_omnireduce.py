@@ -13,7 +13,7 @@ from s2sim.reducers.systems.omnireduce import expected_block_density
 from s2sim.testing.reducer_properties import example_gradients
 
 
-def Blocks(array, block):
+def blocks_of(array, block):
     """Return (number, elements) of the blocks that are not all zero."""
     found = {}
     for number in range(-(-len(array) // block)):
@@ -26,7 +26,7 @@ def Blocks(array, block):
 def naive_bytes(arrays, block):
     """Return what every rank sends: its blocks to other aggregators, and in a ring all sums but its successor's."""
     ranks = len(arrays)
-    held = [Blocks(array, block) for array in arrays]
+    held = [blocks_of(array, block) for array in arrays]
     union = {number: part for own in held for number, part in own.items()}
     sent = []
     for rank, own in enumerate(held):
