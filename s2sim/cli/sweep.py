@@ -31,19 +31,18 @@ _LOG_EVERY_S = 10.0
 
 
 def sweep_command(
-    study: str = argument(..., "STUDY.toml|merge", "File of the study; or merge, to put shards together."),
-    folder: str | None = argument(None, "[FOLDER]", "With merge, the folder of the shards.", False),
-    out: str | None = option(None, "FOLDER", "Folder of the store; finished cells in it stay.", False),
-    jobs: int | None = option(None, "N", "Processes of this machine.", "one a core", minimum=1),
+    study: str = argument("STUDY.toml|merge", "File of the study; or merge, to put shards together.", default=...),
+    folder: str | None = argument("[FOLDER]", "With merge, the folder of the shards.", False),
+    out: str | None = option("FOLDER", "Folder of the store; finished cells in it stay.", False),
+    jobs: int | None = option("N", "Processes of this machine.", "one a core", minimum=1),
     dask: str | None = option(
-        None,
         "ADDRESS",
         "Run on the workers of this dask.distributed scheduler, tcp://HOST:8786 or its file of JSON, or of a "
         "local one: local. Needs the extra cluster.",
         "this machine's processes",
     ),
     shard: str = option(
-        "1/1", "I/N", "Compute part I of N, into a file of its own, for batch systems; then sweep merge FOLDER."
+        "I/N", "Compute part I of N, into a file of its own, for batch systems; then sweep merge FOLDER.", default="1/1"
     ),
     dry_run: bool = switch("--dry-run", "Say what there is to do, and what it takes, and do nothing."),
     quiet: bool = QUIET,
