@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -65,9 +65,9 @@ def sweep_command(
     if dry_run:
         _show_plan(study, out, part)
         return
-    with suppress(KeyboardInterrupt), _Watch(quiet=quiet) as watch:
+    with suppress(KeyboardInterrupt), closing(_Watch(quiet=quiet)) as watch:
         result = sweep(study, out=out, jobs=jobs, dask=dask, shard=part, watcher=watch)
-        watch.stop()
+        watch.close()
         _show_end(result, quiet=quiet)
         return
     show_line(f"Interrupted: {watch.text()}; s2sim sweep {study} --out {out} goes on.")
@@ -82,7 +82,6 @@ def _parse_shard(text: str) -> tuple[int, int]:
 
 
 def _show_plan(study: str, out: str, part: tuple[int, int]) -> None:
-    from contextlib import closing
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -122,19 +121,13 @@ class _Watch:
         self._last: SweepProgress | None = None
         self._logged = time.monotonic()
         self._live: Any = None
-
-    def __enter__(self) -> Self:
-        if not self._quiet and sys.stderr.isatty():
+        if not quiet and sys.stderr.isatty():
             from rich.console import Console
 
             self._live = Console(stderr=True).status("planning the cells")
             self._live.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
+    def close(self) -> None:
         """Show no more."""
         if self._live is not None:
             self._live.stop()
