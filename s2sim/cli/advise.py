@@ -24,17 +24,15 @@ _HIDDEN = tuple(name for name in RunSpec.__dataclass_fields__ if name not in _SH
 @cli.options_from(RunSpec, needed=("topology", "workers"), hidden=_HIDDEN)
 def advise_command(
     experiment: cli.Experiment[RunSpec],
-    question: str = cli.argument(..., "best|cheapest|largest|frontier|flips", "What to ask, see above."),
+    question: str = cli.argument("best|cheapest|largest|frontier|flips", "What to ask, see above.", default=...),
     changes: str | None = cli.option(
-        None, "FILE.toml", "cheapest, frontier: what can be changed, and its prices (docs/advise.md).", "none"
+        "FILE.toml", "cheapest, frontier: what can be changed, and its prices (docs/advise.md).", "none"
     ),
-    faster: str | None = cli.option(
-        None, "PERCENT", "cheapest: by how much a sample or a step has to be shorter.", "none"
-    ),
+    faster: str | None = cli.option("PERCENT", "cheapest: by how much a sample or a step has to be shorter.", "none"),
     efficiency: str | None = cli.option(
-        None, "PERCENT", "largest: the share of the speed of one worker that each keeps.", "none"
+        "PERCENT", "largest: the share of the speed of one worker that each keeps.", "none"
     ),
-    most_workers: int | None = cli.option(None, "N", "largest: more workers are not tried.", "1024", minimum=1),
+    most_workers: int | None = cli.option("N", "largest: more workers are not tried.", "1024", minimum=1),
     json: str | None = cli.JSON,
     force: bool = cli.FORCE,
     quiet: bool = cli.QUIET,

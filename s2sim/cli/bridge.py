@@ -22,10 +22,10 @@ app = group(help="Run reducers between real processes. Needs the extra torch.", 
 
 @app.command("check", epilog=examples(*_CHECK), short_help="Compare reducers between processes with those in memory.")
 def check_command(
-    reducer: list[str] | None = option(None, "NAME[:OPTIONS]", "Reducer to run; repeat for more.", "all"),
-    workers: int = option(4, "N", "Processes."),
-    trace: str = option("ncf", "NAME|DIR", "Gradients to reduce."),
-    steps: int = option(2, "N", "Training steps of each reducer."),
+    reducer: list[str] | None = option("NAME[:OPTIONS]", "Reducer to run; repeat for more.", "all"),
+    workers: int = option("N", "Processes.", default=4),
+    trace: str = option("NAME|DIR", "Gradients to reduce.", default="ncf"),
+    steps: int = option("N", "Training steps of each reducer.", default=2),
     seed: int = ROOT_SEED,
     json: str | None = JSON,
     quiet: bool = QUIET,

@@ -26,18 +26,14 @@ EXAMPLES = examples(
 def calibrate_command(
     experiment: Experiment[CalibrateSpec],
     out: str | None = option(
-        None,
         "FILE.toml",
         "Write the constants, with what they were fitted to, for --library nccl:timing=FILE.toml.",
         "no file",
     ),
     testbed: str | None = option(
-        None,
-        "DIR",
-        "Fit Gloo's constants to what s2sim dev testbed run measured of one --setting; needs no topology.",
-        False,
+        "DIR", "Fit Gloo's constants to what s2sim dev testbed run measured of one --setting; needs no topology.", False
     ),
-    setting: str | None = option(None, "NAME", "The setting, with --testbed.", "the first of the folder"),
+    setting: str | None = option("NAME", "The setting, with --testbed.", "the first of the folder"),
     json: str | None = JSON,
     quiet: bool = QUIET,
 ) -> None:

@@ -42,27 +42,23 @@ _RARE = ("execution", "packet_bytes", "buffer_bytes", "seed")
 def collective_command(
     experiment: cli.Experiment[CollectiveSpec],
     size: str | None = cli.option(
-        None,
         "SIZE",
         "Size with its unit, for example 100MiB, as nccl-tests counts it: a rank's buffer, for an "
         "all-gather the gathered one. Required but for a barrier.",
         False,
     ),
     sizes: str | None = cli.option(
-        None,
-        "FILE",
-        "Instead of --size: a size for each rank, one a line, where contributions are unequal.",
-        "equal ones",
+        "FILE", "Instead of --size: a size for each rank, one a line, where contributions are unequal.", "equal ones"
     ),
     show: bool = cli.switch("--show", "List the schedule, message by message; for few ranks."),
     terms: bool = cli.switch(
         "--terms", "Show what the time is the sum of: launches, hops, bytes of links; also in --json."
     ),
     png: str | None = cli.option(
-        None, "FILE.png", "Draw the messages over time (.png, .svg or .pdf); for few ranks.", "no picture"
+        "FILE.png", "Draw the messages over time (.png, .svg or .pdf); for few ranks.", "no picture"
     ),
     goal: str | None = cli.option(
-        None, "FILE|-", "Write the schedule as GOAL text, which LogGOPSim and ATLAHS run.", "no file"
+        "FILE|-", "Write the schedule as GOAL text, which LogGOPSim and ATLAHS run.", "no file"
     ),
     timeline: str | None = cli.TIMELINE,
     json: str | None = cli.JSON,
@@ -115,10 +111,10 @@ def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[i
 @cli.options_from(CollectiveSpec, leave_out=("groups", "cross_check"), hidden=_RARE)
 def table_command(
     experiment: cli.Experiment[CollectiveSpec],
-    first: str | None = cli.option(None, "SIZE", "First size, with its unit, for example 8B.", False, flag="--from"),
-    last: str | None = cli.option(None, "SIZE", "Last size, for example 1GiB.", False, flag="--to"),
-    factor: int = cli.option(2, "N", "Ratio of one size to the next."),
-    size: str | None = cli.option(None, "SIZE", "This size alone, instead of --from and --to.", False),
+    first: str | None = cli.option("SIZE", "First size, with its unit, for example 8B.", False, flag="--from"),
+    last: str | None = cli.option("SIZE", "Last size, for example 1GiB.", False, flag="--to"),
+    factor: int = cli.option("N", "Ratio of one size to the next.", default=2),
+    size: str | None = cli.option("SIZE", "This size alone, instead of --from and --to.", False),
     quiet: bool = cli.QUIET,
 ) -> None:
     """Print the simulated times of many sizes as nccl-tests prints measured ones.
@@ -148,9 +144,9 @@ def table_command(
 @cli.options_from(CollectiveSpec, leave_out=("kind", "workers", "groups", "cross_check"), hidden=_RARE)
 def log_command(
     experiment: cli.Experiment[CollectiveSpec],
-    log: str = cli.argument(..., "LOG", "What nccl-tests or rccl-tests printed, best with NCCL_DEBUG=INFO."),
-    kind: str | None = cli.argument(None, "KIND", "Collective, such as all_reduce.", "what the log says"),
-    workers: str | None = cli.option(None, "N", "Number of ranks.", "as many as the log says"),
+    log: str = cli.argument("LOG", "What nccl-tests or rccl-tests printed, best with NCCL_DEBUG=INFO.", default=...),
+    kind: str | None = cli.argument("KIND", "Collective, such as all_reduce.", "what the log says"),
+    workers: str | None = cli.option("N", "Number of ranks.", "as many as the log says"),
     json: str | None = cli.JSON,
     quiet: bool = cli.QUIET,
 ) -> None:

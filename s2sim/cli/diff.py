@@ -17,9 +17,9 @@ _MOST_BYTES = 2**28
 
 @takes_tables()
 def diff_command(
-    a: str = argument(..., "A.json", "A result that --json wrote."),
-    b: str = argument(..., "B.json", "Another, of the same command."),
-    most: int = option(30, "N", "Figures that are shown, those that changed most first.", minimum=1),
+    a: str = argument("A.json", "A result that --json wrote.", default=...),
+    b: str = argument("B.json", "Another, of the same command.", default=...),
+    most: int = option("N", "Figures that are shown, those that changed most first.", default=30, minimum=1),
 ) -> None:
     """Show which inputs differ between two results, and which figures: their values and the ratio of B to A."""
     from s2sim.report.differences import compare_results

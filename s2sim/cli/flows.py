@@ -20,7 +20,7 @@ EXAMPLES = examples(
 def flows_command(
     experiment: Experiment[FlowsSpec],
     out: str | None = option(
-        None, "FILE.csv", "Write the transfers again with finish_s and slowdown beside them.", "no file"
+        "FILE.csv", "Write the transfers again with finish_s and slowdown beside them.", "no file"
     ),
     json: str | None = JSON,
     quiet: bool = QUIET,

@@ -111,10 +111,10 @@ KINDS: dict[str, Callable[[], Entries]] = {
 
 def list_command(
     kind: str | None = argument(
-        None, "KIND", f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.", "all of them"
+        "KIND", f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.", "all of them"
     ),
     name: str | None = argument(
-        None, "NAME", "A reducer, a library or a part of hardware, for all that is known of it.", "all"
+        "NAME", "A reducer, a library or a part of hardware, for all that is known of it.", "all"
     ),
     table: bool = switch("--table", "Reducers as a table: collectives, rounds, host syncs, feedback, bytes."),
     json: str | None = JSON,
@@ -259,10 +259,10 @@ def _show_page(facts: ReducerFacts) -> None:
 
 def schema_command(
     result: str = argument(
-        "run",
         "RESULT",
         "What wrote it: run, topologies (run of several), collective, against (collective log), flows, validate, "
         "paper, or regimes.",
+        default="run",
     ),
 ) -> None:
     """Print the JSON schema (draft 2020-12) of a result's JSON.

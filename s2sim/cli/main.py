@@ -8,7 +8,7 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, TextIO
+from typing import TextIO
 
 import typer
 
@@ -135,32 +135,27 @@ def _fail(text: str) -> int:
     return BAD_INPUT
 
 
-def _show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
-    text = (
-        f"s2sim: warning: {_one_line(str(message))}\n"
-        if issubclass(category, S2SimWarning)
-        else printable_lines(warnings.formatwarning(message, category, filename, lineno, line))
-    )
-    (file or sys.stderr).write(text)
-
-
-def _once_each(show: Callable[..., None]) -> Callable[..., None]:
-    """Return ``show`` without warnings that have been shown."""
+def _show_each_once() -> Callable[..., None]:
+    """Return what shows warnings that have not been shown."""
     shown: set[str] = set()
 
-    def show_new(message: Warning | str, *more: Any, **named: Any) -> None:
-        if str(message) not in shown:
-            shown.add(str(message))
-            show(message, *more, **named)
+    def show(
+        message: Warning | str,
+        category: type[Warning],
+        filename: str,
+        lineno: int,
+        file: TextIO | None = None,
+        line: str | None = None,
+    ) -> None:
+        if str(message) in shown:
+            return
+        shown.add(str(message))
+        text = f"s2sim: warning: {_one_line(str(message))}\n"
+        if not issubclass(category, S2SimWarning):
+            text = printable_lines(warnings.formatwarning(message, category, filename, lineno, line))
+        (file or sys.stderr).write(text)
 
-    return show_new
+    return show
 
 
 def _silence(stream: TextIO) -> None:
@@ -213,7 +208,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _fail("standard output is closed: send it to a file, a pipe or /dev/null")
     command = typer.main.get_command(app)
     with warnings.catch_warnings():
-        warnings.showwarning = _once_each(_show_warning)
+        warnings.showwarning = _show_each_once()
         try:
             line = with_new_names(sys.argv[1:] if arguments is None else arguments)
             if " ".join(line[:2]) in ("collective table", "collective log"):

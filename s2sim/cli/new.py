@@ -22,7 +22,9 @@ _NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
 
 @app.command("reducer", epilog=EXAMPLES, short_help="Write a package with a reducer.")
 def reducer_command(
-    name: str = argument(..., "NAME", "Name of the reducer and of the folder, of small letters, digits, dashes."),
+    name: str = argument(
+        "NAME", "Name of the reducer and of the folder, of small letters, digits, dashes.", default=...
+    ),
 ) -> None:
     """Write a package with a reducer: its code with its GPU work, its entry point, and a test with the conformance kit.
 

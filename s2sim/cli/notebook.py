@@ -14,13 +14,15 @@ EXAMPLES = examples(
 
 
 def notebook_command(
-    topology: str = option("fat-tree", None, TOPOLOGY["text"]),
-    workers: str = option("16", "N[,N...]", "Number of workers (ranks, GPUs), or several separated by commas."),
-    trace: str = option("lstm-lm", None, "Gradients: name of a shipped trace, path of one, or synthetic:density=0.01."),
-    library: str | None = option(
-        None, "NAME[:KEY=VALUE,...]", "Communication library (see s2sim list libraries).", "that of the topology"
+    topology: str = option(None, TOPOLOGY["text"], default="fat-tree"),
+    workers: str = option("N[,N...]", "Number of workers (ranks, GPUs), or several separated by commas.", default="16"),
+    trace: str = option(
+        None, "Gradients: name of a shipped trace, path of one, or synthetic:density=0.01.", default="lstm-lm"
     ),
-    nic: str | None = option(None, "RATE", "Rate of a NIC, for example 25Gbps.", "as it is"),
+    library: str | None = option(
+        "NAME[:KEY=VALUE,...]", "Communication library (see s2sim list libraries).", "that of the topology"
+    ),
+    nic: str | None = option("RATE", "Rate of a NIC, for example 25Gbps.", "as it is"),
     port: int | None = typer.Option(
         None, help="Port on which it is served to this machine.", min=1, max=65535, show_default="a free one"
     ),

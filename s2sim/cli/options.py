@@ -23,11 +23,11 @@ Command = Callable[..., None]
 
 
 def option(
-    default: Any,
     metavar: str | None,
     text: str,
     none: str | bool = True,
     *,
+    default: Any = None,
     flag: str | None = None,
     minimum: int | None = None,
     hidden: bool = False,
@@ -47,19 +47,16 @@ def switch(flag: str, text: str, *, hidden: bool = False) -> Any:
     return typer.Option(False, *flag.split(","), help=text, hidden=hidden)
 
 
-def argument(default: Any, metavar: str, text: str, none: str | bool = True) -> Any:
+def argument(metavar: str, text: str, none: str | bool = True, *, default: Any = None) -> Any:
     """Return an argument of a command, as `option` returns an option; the default ``...`` requires it."""
     return typer.Argument(default, metavar=metavar, help=text, show_default=none)
 
 
 JSON = option(
-    None, "FILE|-", "Write the result as JSON to a file; with - to standard output and nothing else there.", "no JSON"
+    "FILE|-", "Write the result as JSON to a file; with - to standard output and nothing else there.", "no JSON"
 )
-PNG = option(
-    None, "FILE", "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).", "no picture"
-)
+PNG = option("FILE", "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).", "no picture")
 TIMELINE = option(
-    None,
     "FILE.json",
     "Write every message and the load of every link over time, or with --profile a rank's streams, for "
     "ui.perfetto.dev.",
@@ -68,10 +65,10 @@ TIMELINE = option(
 QUIET = switch("--quiet,-q", "Print the answer alone, and no progress bar.")
 FORCE = switch("--force", "Begin even what takes more memory than is free.", hidden=True)
 SILENT = switch("--quiet,-q", "Print nothing but errors, and no progress bar.")
-ROOT_SEED = option(0, "N", "Root of all randomness, a whole number from 0.")
-TEXT = option(None, "PATH", "UTF-8 text for a language model; repeatable, read in order.", "no text")
+ROOT_SEED = option("N", "Root of all randomness, a whole number from 0.", default=0)
+TEXT = option("PATH", "UTF-8 text for a language model; repeatable, read in order.", "no text")
 
-_SPEC = option(None, "FILE", "Run a saved spec, or the spec of a saved result, again.", "no file")
+_SPEC = option("FILE", "Run a saved spec, or the spec of a saved result, again.", "no file")
 # Options of output, which are no part of an experiment.
 _FILES = ("--spec", "--json", "--png", "--plot", "--timeline", "--timeline-rank", "--goal", "--out")
 _OUTPUT = (*_FILES, "--show", "--quiet")
@@ -216,9 +213,7 @@ def takes_tables(*, hidden: Sequence[str] = ()) -> Callable[[Command], Command]:
 
         own = signature(command, eval_str=True).parameters.values()
         added = [
-            Parameter(
-                name, Parameter.KEYWORD_ONLY, default=option(None, *told, hidden=name in hidden), annotation=str | None
-            )
+            Parameter(name, Parameter.KEYWORD_ONLY, default=option(*told, hidden=name in hidden), annotation=str | None)
             for name, told in _TABLE_OPTIONS.items()
         ]
         return _with_parameters(run, command, [*own, *added])

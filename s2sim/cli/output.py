@@ -8,7 +8,7 @@ import re
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from contextvars import ContextVar
 from dataclasses import replace
 from pathlib import Path
@@ -134,16 +134,13 @@ def show_grids(grids: Sequence[Grid]) -> None:
             console.print(table)
 
 
-@contextmanager
-def working(what: str, *, quiet: bool) -> Iterator[None]:
-    """Show a spinner on standard error if it is a terminal."""
+def working(what: str, *, quiet: bool) -> AbstractContextManager[object]:
+    """Return what shows a spinner on standard error if it is a terminal."""
     if quiet or not sys.stderr.isatty():
-        yield
-        return
+        return nullcontext()
     from rich.console import Console
 
-    with Console(stderr=True).status(what):
-        yield
+    return Console(stderr=True).status(what)
 
 
 def write_result(result: Any, target: str | None) -> bool:

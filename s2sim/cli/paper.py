@@ -26,14 +26,11 @@ _LIST, _ALL = "list", "all"
 
 def paper_command(
     names: list[str] = argument(
-        ..., "NAME...", "Papers to rebuild, all of them, or list to see which there are.", False
+        "NAME...", "Papers to rebuild, all of them, or list to see which there are.", False, default=...
     ),
     full: bool = switch("--full/--quick", "Sharper figures: more steps, seeds and settings; minutes a paper."),
     html: str | None = option(
-        None,
-        "FILE.html",
-        "Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).",
-        "no page",
+        "FILE.html", "Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).", "no page"
     ),
     png: str | None = PNG,
     json: str | None = JSON,

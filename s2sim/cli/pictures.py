@@ -12,7 +12,6 @@ from s2sim.report.figures.cluster_sizes import ClusterGraph
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
-    from numpy.typing import NDArray
 
     from s2sim.experiment.rate_curve import RateCurves
     from s2sim.experiment.rows import Result
@@ -38,8 +37,8 @@ def _hints(cluster: Cluster, described: dict[str, Any]) -> dict[str, Any]:
     return {"switch_names": _SWITCH_NAMES.get(cluster.shape.levels, ())}
 
 
-def _outer_ends(cluster: Cluster) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the ends of the links to draw, and a mask of these links.
+def graph_of(cluster: Cluster, described: dict[str, Any]) -> ClusterGraph:
+    """Return the graph of a cluster with its description for a figure.
 
     PCIe switches and host bridges are drawn as their node; links between them and from GPU to GPU are left out.
     """
@@ -51,20 +50,13 @@ def _outer_ends(cluster: Cluster) -> tuple[NDArray[np.int64], NDArray[np.int64],
         above = end >= cluster.layout.first_domain
         end[above] = fabric.gpus + cluster.layout.node_set.node_of_gpu[gpu_of_link[above]]
     drawn = (tail != head) & (np.maximum(tail, head) >= fabric.gpus)
-    return tail[drawn], head[drawn], drawn
-
-
-def graph_of(cluster: Cluster, described: dict[str, Any]) -> ClusterGraph:
-    """Return the graph of a cluster with its description for a figure."""
-    fabric = cluster.fabric
-    tail, head, drawn = _outer_ends(cluster)
     used, codes = np.unique(fabric.link_class[drawn], return_inverse=True)
     node_of_gpu, rank_of_gpu = np.empty((2, cluster.workers), np.int64)
     node_of_gpu[cluster.gpu_of_rank] = cluster.host_of_rank
     rank_of_gpu[cluster.gpu_of_rank] = np.arange(cluster.workers)
     return ClusterGraph(
-        tail=tail,
-        head=head,
+        tail=tail[drawn],
+        head=head[drawn],
         link_class=codes,
         class_names=tuple(fabric.class_names[code] for code in used),
         rate_Bps=fabric.rate_Bps[drawn],

@@ -39,14 +39,14 @@ _MANY = 1e4
 app = group(help="Look at how long models compute, record it.", epilog=examples(*_SHOW, _RECORD[0], _IMPORT[0]))
 
 PROFILE = argument(
-    ...,
     "PROFILE[:KEY=VALUE,...]",
     "Name of a shipped profile (see s2sim list profiles) or path of a TOML file; behind it may stand "
     "precision=fp32, tf32, fp16 or bf16, and efficiency=0.4 where it is computed.",
+    default=...,
 )
 
-PRECISION = option("fp32", "fp32|tf32|fp16|bf16", "Of matrix products; fp16 and bf16 by PyTorch's autocast.")
-OUT = option(..., "FILE.toml", "File to write, the name of the profile.")
+PRECISION = option("fp32|tf32|fp16|bf16", "Of matrix products; fp16 and bf16 by PyTorch's autocast.", default="fp32")
+OUT = option("FILE.toml", "File to write, the name of the profile.", default=...)
 _PER_CENT = 100
 
 
@@ -54,12 +54,11 @@ _PER_CENT = 100
 def show_command(
     profile: str = PROFILE,
     gpu: str | None = option(
-        None,
         "NAME|FILE",
         "Another GPU (see s2sim list gpus): a computed profile is computed for it, a measured one scaled.",
         "that of the profile",
     ),
-    batch: int | None = option(None, "N", "Samples of a mini-batch.", "as many as suit the GPU", minimum=1),
+    batch: int | None = option("N", "Samples of a mini-batch.", "as many as suit the GPU", minimum=1),
     png: str | None = PNG,
     json: str | None = JSON,
 ) -> None:
@@ -96,24 +95,22 @@ def show_command(
 def record_command(
     out: str = OUT,
     model: str | None = argument(
-        None,
         "MODEL",
         "lstm, ncf, cnn or transformer, with options as in lstm:width=32 (lstm and transformer need --text); "
         "or, on drawn inputs, resnet-18, -50, -101 or -152, vgg-16 or -19, gpt2, bert-base or -large.",
         "--module",
     ),
     module: str | None = option(
-        None,
         "PLACE:FUNCTION",
         "A function of your own, as package.module:function or path.py:function. It is called with batch and "
         "device, and returns a torch.nn.Module, a function from a step's number to its loss, and an optimizer "
         "(plain SGD without one).",
         "MODEL",
     ),
-    batch: int | None = option(None, "N", "Samples of a mini-batch; needed with --module.", "the model's"),
-    device: str = option("cpu", "cpu|cuda", "Where it trains."),
+    batch: int | None = option("N", "Samples of a mini-batch; needed with --module.", "the model's"),
+    device: str = option("cpu|cuda", "Where it trains.", default="cpu"),
     precision: str = PRECISION,
-    steps: int = option(20, "N", "Steps to take medians of, after a few that warm up."),
+    steps: int = option("N", "Steps to take medians of, after a few that warm up.", default=20),
     text: list[str] | None = TEXT,
     seed: int = ROOT_SEED,
     quiet: bool = SILENT,
@@ -151,21 +148,20 @@ def record_command(
 @app.command("import", epilog=examples(*_IMPORT), short_help="Make a profile of a trace of PyTorch's profiler.")
 def import_command(
     trace: str = argument(
-        ...,
         "TRACE.json[.gz]",
         "What torch.profiler's export_chrome_trace wrote, of several whole steps with record_shapes=True.",
+        default=...,
     ),
     out: str = OUT,
     model: str | None = option(
-        None,
         "NAME",
         "A layer table that gradients get their names from (see s2sim list models), or a few words.",
         "name of the trace",
     ),
-    batch: int | None = option(None, "N", "Samples of a mini-batch.", "one: all of it"),
-    sample: str | None = option(None, "WORDS", "What a sample is.", "sample"),
-    gpu: str | None = option(None, "NAME", "GPU that it was traced on.", "as the trace says"),
-    precision: str = option("fp32", "fp32|tf32|fp16|bf16", "Of matrix products in the trace."),
+    batch: int | None = option("N", "Samples of a mini-batch.", "one: all of it"),
+    sample: str | None = option("WORDS", "What a sample is.", "sample"),
+    gpu: str | None = option("NAME", "GPU that it was traced on.", "as the trace says"),
+    precision: str = option("fp32|tf32|fp16|bf16", "Of matrix products in the trace.", default="fp32"),
     quiet: bool = SILENT,
 ) -> None:
     """Make a profile of a trace of PyTorch's profiler, which is read as a stream; says what the trace does not tell."""

@@ -29,19 +29,19 @@ _MOST_REFUSALS = 5
 
 @takes_tables()
 def results_command(
-    folder: str = argument(..., "FOLDER", "Folder of a sweep."),
+    folder: str = argument("FOLDER", "Folder of a sweep.", default=...),
     where: str | None = option(
-        None, "CONDITION", "Rows that meet a condition on the columns, as in a study's [where].", "all"
+        "CONDITION", "Rows that meet a condition on the columns, as in a study's [where].", "all"
     ),
-    sort: str | None = option(None, "COLUMN", "Order of the rows; -COLUMN for the largest first.", "cell"),
-    rows: str | None = option(None, "COLUMN", "Pivot: a line for each value of this column.", "no pivot"),
-    columns: str | None = option(None, "COLUMN", "Pivot: a column for each value of this one.", "reducer"),
-    value: str | None = option(None, "COLUMN", "Pivot: what stands in the cells.", "speedup_vs_dense"),
+    sort: str | None = option("COLUMN", "Order of the rows; -COLUMN for the largest first.", "cell"),
+    rows: str | None = option("COLUMN", "Pivot: a line for each value of this column.", "no pivot"),
+    columns: str | None = option("COLUMN", "Pivot: a column for each value of this one.", "reducer"),
+    value: str | None = option("COLUMN", "Pivot: what stands in the cells.", "speedup_vs_dense"),
     plot: str | None = option(
-        None, "X,Y[,COLOUR]", "Columns to draw, with --png; a line a COLOUR.", "none; a line a reducer"
+        "X,Y[,COLOUR]", "Columns to draw, with --png; a line a COLOUR.", "none; a line a reducer"
     ),
     png: str | None = PNG,
-    cell: int | None = option(None, "N", "The whole stored result of one cell, as JSON.", "all cells"),
+    cell: int | None = option("N", "The whole stored result of one cell, as JSON.", "all cells"),
     json: str | None = JSON,
 ) -> None:
     """Show the finished cells of a sweep: a row a cell and reducer, with a column for each axis.

@@ -47,7 +47,6 @@ def run_command(
     experiment: cli.Experiment[RunSpec],
     timeline: str | None = cli.TIMELINE,
     timeline_rank: int | None = cli.option(
-        None,
         "RANK",
         "Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
         "the slowest",
@@ -55,7 +54,6 @@ def run_command(
     ),
     png: str | None = cli.PNG,
     plot: str | None = cli.option(
-        None,
         "WHAT",
         "What --png draws: bars, where the time goes; scaling, time and efficiency against workers; break-even, "
         "speed-up against the rate; error, against bytes and time.",
@@ -63,7 +61,6 @@ def run_command(
     ),
     json: str | None = cli.JSON,
     show: list[str] | None = cli.option(
-        None,
         "WHAT",
         "Show more, several separated by commas: details (encode and decode, bounds, rounds, notes); layers (the "
         "error of each); collectives (each as it ran, and bottlenecks); lowering (what the library executes for what "

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import sys
 import time
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Self
+from contextlib import closing, suppress
+from typing import TYPE_CHECKING, Any
 
 import typer
 
@@ -31,19 +31,18 @@ _LOG_EVERY_S = 10.0
 
 
 def sweep_command(
-    study: str = argument(..., "STUDY.toml|merge", "File of the study; or merge, to put shards together."),
-    folder: str | None = argument(None, "[FOLDER]", "With merge, the folder of the shards.", False),
-    out: str | None = option(None, "FOLDER", "Folder of the store; finished cells in it stay.", False),
-    jobs: int | None = option(None, "N", "Processes of this machine.", "one a core", minimum=1),
+    study: str = argument("STUDY.toml|merge", "File of the study; or merge, to put shards together.", default=...),
+    folder: str | None = argument("[FOLDER]", "With merge, the folder of the shards.", False),
+    out: str | None = option("FOLDER", "Folder of the store; finished cells in it stay.", False),
+    jobs: int | None = option("N", "Processes of this machine.", "one a core", minimum=1),
     dask: str | None = option(
-        None,
         "ADDRESS",
         "Run on the workers of this dask.distributed scheduler, tcp://HOST:8786 or its file of JSON, or of a "
         "local one: local. Needs the extra cluster.",
         "this machine's processes",
     ),
     shard: str = option(
-        "1/1", "I/N", "Compute part I of N, into a file of its own, for batch systems; then sweep merge FOLDER."
+        "I/N", "Compute part I of N, into a file of its own, for batch systems; then sweep merge FOLDER.", default="1/1"
     ),
     dry_run: bool = switch("--dry-run", "Say what there is to do, and what it takes, and do nothing."),
     quiet: bool = QUIET,
@@ -66,9 +65,9 @@ def sweep_command(
     if dry_run:
         _show_plan(study, out, part)
         return
-    with suppress(KeyboardInterrupt), _Watch(quiet=quiet) as watch:
+    with suppress(KeyboardInterrupt), closing(_Watch(quiet=quiet)) as watch:
         result = sweep(study, out=out, jobs=jobs, dask=dask, shard=part, watcher=watch)
-        watch.stop()
+        watch.close()
         _show_end(result, quiet=quiet)
         return
     show_line(f"Interrupted: {watch.text()}; s2sim sweep {study} --out {out} goes on.")
@@ -83,7 +82,6 @@ def _parse_shard(text: str) -> tuple[int, int]:
 
 
 def _show_plan(study: str, out: str, part: tuple[int, int]) -> None:
-    from contextlib import closing
     from pathlib import Path
     from tempfile import TemporaryDirectory
 
@@ -123,19 +121,13 @@ class _Watch:
         self._last: SweepProgress | None = None
         self._logged = time.monotonic()
         self._live: Any = None
-
-    def __enter__(self) -> Self:
-        if not self._quiet and sys.stderr.isatty():
+        if not quiet and sys.stderr.isatty():
             from rich.console import Console
 
             self._live = Console(stderr=True).status("planning the cells")
             self._live.start()
-        return self
 
-    def __exit__(self, *_: object) -> None:
-        self.stop()
-
-    def stop(self) -> None:
+    def close(self) -> None:
         """Show no more."""
         if self._live is not None:
             self._live.stop()

@@ -63,17 +63,17 @@ app = group(
     epilog=examples(_UP[0], _UP[1], _LIST[0], _DOWN[0], _RUN_EXAMPLE),
 )
 
-NAME = argument(None, "NAME", "Name of a testbed.", "the only one")
+NAME = argument("NAME", "Name of a testbed.", "the only one")
 
 
 @app.command("compare", epilog=_COMPARE, short_help="Predict what was measured.")
 def compare_command(
-    folder: str | None = argument(None, "DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped"),
+    folder: str | None = argument("DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped"),
     calibrate_on: str | None = option(
-        None, "SETTING", "The setting whose collectives tell the constants; all others are predicted.", "the first"
+        "SETTING", "The setting whose collectives tell the constants; all others are predicted.", "the first"
     ),
     png: str | None = option(
-        None, "FILE.png", "Draw predicted and measured times of collectives; .svg and .pdf work too.", "no file"
+        "FILE.png", "Draw predicted and measured times of collectives; .svg and .pdf work too.", "no file"
     ),
     json: str | None = JSON,
     quiet: bool = QUIET,
@@ -100,9 +100,9 @@ def compare_command(
 
 @app.command("topology", epilog=_TOPOLOGY, short_help="Write a testbed's topology.")
 def topology_command(
-    setting: str = argument(..., "SETTING", "Name of a setting that was measured."),
-    folder: str | None = option(None, "DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped"),
-    out: str | None = option(None, "FILE.toml", "Where to write it.", "the screen"),
+    setting: str = argument("SETTING", "Name of a setting that was measured.", default=...),
+    folder: str | None = option("DIR", "Folder with what s2sim dev testbed run measured.", "what is shipped"),
+    out: str | None = option("FILE.toml", "Where to write it.", "the screen"),
 ) -> None:
     """Write the cluster that a setting is to the simulator as a topology file."""
     from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
@@ -120,18 +120,17 @@ def topology_command(
 
 @app.command("up", epilog=examples(*_UP), short_help="Make a testbed.")
 def up_command(
-    workers: str | None = option(None, "N", "Number of workers. Required without --nodes.", False),
+    workers: str | None = option("N", "Number of workers. Required without --nodes.", False),
     rate: str | None = option(
-        None, "RATE", "Rate of every worker's interface each way, for example 1Gbps.", "as fast as the machine"
+        "RATE", "Rate of every worker's interface each way, for example 1Gbps.", "as fast as the machine"
     ),
     nodes: str | None = option(
-        None,
         "NxM",
         "N nodes of M workers, each node with a switch and an uplink that its workers share.",
         "all workers on one switch",
     ),
-    uplink: str | None = option(None, "RATE", "Rate of every node's uplink each way, with --nodes.", "that of --rate"),
-    name: str = option(_DEFAULT_NAME, "NAME", "What to call it."),
+    uplink: str | None = option("RATE", "Rate of every node's uplink each way, with --nodes.", "that of --rate"),
+    name: str = option("NAME", "What to call it.", default=_DEFAULT_NAME),
     quiet: bool = SILENT,
 ) -> None:
     """Make a testbed: a network namespace for each worker, and links between them that keep their rates.
@@ -198,39 +197,39 @@ def show_command(name: str | None = NAME, json: str | None = JSON) -> None:
 
 @app.command("run", epilog=_RUN, short_help="Measure on a testbed.")
 def run_command(
-    out: str = option(..., "FOLDER", "Where rows are added; what it has already is not measured again."),
-    name: str | None = argument(None, "NAME", "A testbed that is up (see s2sim dev testbed list).", "made and removed"),
-    workers: str | None = option(None, "N,...", "Make a testbed for each number of workers.", "none is made"),
+    out: str = option("FOLDER", "Where rows are added; what it has already is not measured again.", default=...),
+    name: str | None = argument("NAME", "A testbed that is up (see s2sim dev testbed list).", "made and removed"),
+    workers: str | None = option("N,...", "Make a testbed for each number of workers.", "none is made"),
     rate: str | None = option(
-        None, "RATE,...", "Of every worker's interface, each way; one testbed for each.", "as fast as the machine"
+        "RATE,...", "Of every worker's interface, each way; one testbed for each.", "as fast as the machine"
     ),
-    nodes: str | None = option(None, "NxM", "Instead of --workers: N nodes of M workers.", "one switch"),
+    nodes: str | None = option("NxM", "Instead of --workers: N nodes of M workers.", "one switch"),
     uplink: str | None = option(
-        None, "RATE,...", "Of every node's uplink, each way; one testbed for each.", "that of --rate"
+        "RATE,...", "Of every node's uplink, each way; one testbed for each.", "that of --rate"
     ),
-    what: str = option("collectives,reducers", "KIND,...", "collectives, reducers and iterations, or some of them."),
+    what: str = option(
+        "KIND,...", "collectives, reducers and iterations, or some of them.", default="collectives,reducers"
+    ),
     collective: list[str] | None = option(
-        None,
         "NAME",
         "all_reduce, all_gather, reduce_scatter, all_to_all or broadcast; repeatable.",
         "all_reduce, all_gather and all_to_all",
     ),
     sizes: str = option(
-        "1KiB-4MiB",
         "SIZE-SIZE|SIZE,...",
         "Buffers of collectives, as nccl-tests count them: from one to another in steps of four, or a list.",
+        default="1KiB-4MiB",
     ),
     reducer: list[str] | None = option(
-        None,
         "NAME[:KEY=VALUE,...]",
         "For reducers and iterations, repeatable (see s2sim list reducers).",
         "dense and seven others",
     ),
-    trace: str = option("ncf", "NAME|DIR", "What they reduce (see s2sim list traces)."),
-    compute: str = option("50ms", "TIME", "For iterations: how long every worker computes first."),
-    repeats: int = option(30, "N", "Most repetitions of a row, after two.", minimum=3),
-    budget: str = option("2s", "TIME", "Repetitions of a row end after so long, once there are three."),
-    seed: int = option(0, "N", "Seed of what reducers draw.", minimum=0),
+    trace: str = option("NAME|DIR", "What they reduce (see s2sim list traces).", default="ncf"),
+    compute: str = option("TIME", "For iterations: how long every worker computes first.", default="50ms"),
+    repeats: int = option("N", "Most repetitions of a row, after two.", default=30, minimum=3),
+    budget: str = option("TIME", "Repetitions of a row end after so long, once there are three.", default="2s"),
+    seed: int = option("N", "Seed of what reducers draw.", default=0, minimum=0),
     json: str | None = JSON,
     quiet: bool = QUIET,
 ) -> None:

@@ -36,9 +36,9 @@ app = group(help="Look at a cluster description.", epilog=EXAMPLES)
 @options_from(ClusterSpec, only=("overrides", "placement"))
 def show_command(
     experiment: Experiment[ClusterSpec],
-    topology: str = argument(..., "TOPOLOGY", TOPOLOGY["text"]),
-    workers: str = option("64", "N", "Number of workers (ranks, GPUs)."),
-    seed: int = option(0, None, "Seed of random placement, a whole number.", minimum=0),
+    topology: str = argument("TOPOLOGY", TOPOLOGY["text"], default=...),
+    workers: str = option("N", "Number of workers (ranks, GPUs).", default="64"),
+    seed: int = option(None, "Seed of random placement, a whole number.", default=0, minimum=0),
     png: str | None = PNG,
     json: str | None = JSON,
 ) -> None:

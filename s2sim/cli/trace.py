@@ -27,8 +27,8 @@ app = group(
     help="Look at, check, record and import gradients.", epilog=examples(_SHOW[0], _CHECK[0], _RECORD[0], _IMPORT[0])
 )
 
-TRACE = argument(..., "TRACE", "Name of a shipped trace (see s2sim list traces) or path of a directory.")
-OUT = option(..., "DIR", "Directory to write; its parent must exist.")
+TRACE = argument("TRACE", "Name of a shipped trace (see s2sim list traces) or path of a directory.", default=...)
+OUT = option("DIR", "Directory to write; its parent must exist.", default=...)
 OVERWRITE = switch("--overwrite", "Replace a trace that is there already.")
 
 
@@ -71,15 +71,15 @@ def check_command(trace: str = TRACE, quiet: bool = SILENT) -> None:
 @app.command("record", epilog=examples(*_RECORD), short_help="Train a model and record every rank's gradient.")
 def record_command(
     model: str = argument(
-        ...,
         "MODEL",
         "lstm, ncf, cnn or transformer, with options as in lstm:width=32. lstm and transformer need --text.",
+        default=...,
     ),
-    workers: str = option(..., "N", "Shards of the data, one a rank."),
+    workers: str = option("N", "Shards of the data, one a rank.", default=...),
     out: str = OUT,
-    steps: int = option(1, None, "Consecutive training steps to record."),
+    steps: int = option(None, "Consecutive training steps to record.", default=1),
     text: list[str] | None = TEXT,
-    seed: int = option(0, None, "Root of all randomness, a whole number from 0."),
+    seed: int = option(None, "Root of all randomness, a whole number from 0.", default=0),
     overwrite: bool = OVERWRITE,
     quiet: bool = SILENT,
 ) -> None:
@@ -111,15 +111,15 @@ def record_command(
 @app.command("import", epilog=examples(*_IMPORT), short_help="Make a trace of your own gradients.")
 def import_command(
     files: list[str] = argument(
-        ...,
         "FILES",
         ".npy, .npz, .safetensors or .pt files with the same layers: one a rank in rank order, or one a step "
         "and rank with names that tell both, such as step3-rank1.pt.",
+        default=...,
     ),
     out: str = OUT,
-    model: str = option("imported gradients", None, "One line on the model."),
-    data: str = option("gradients of the user", None, "What the model was trained on."),
-    licence: str = option("not stated", None, "Licence of these data."),
+    model: str = option(None, "One line on the model.", default="imported gradients"),
+    data: str = option(None, "What the model was trained on.", default="gradients of the user"),
+    licence: str = option(None, "Licence of these data.", default="not stated"),
     overwrite: bool = OVERWRITE,
     quiet: bool = SILENT,
     force: bool = FORCE,

@@ -23,7 +23,7 @@ EXAMPLES = cli.examples(
 @cli.options_from(TrainSpec, topology="fat-tree")
 def train_command(
     experiment: cli.Experiment[TrainSpec],
-    out: str | None = cli.option(None, "FOLDER", "Keep checkpoints there, to go on from.", "none are kept"),
+    out: str | None = cli.option("FOLDER", "Keep checkpoints there, to go on from.", "none are kept"),
     resume: bool = cli.switch("--resume", "Go on from the checkpoints of --out; more reducers and seeds may join."),
     png: str | None = cli.PNG,
     json: str | None = cli.JSON,

@@ -18,7 +18,6 @@ EXAMPLES = examples(
 @takes_tables()
 def validate_command(
     folder: str | None = argument(
-        None,
         "DIR",
         "Folder with an index.csv, a row a curve, and a table of sizes and times for each (measured/curves/README.md "
         "has the columns), or with an iterations.csv, a row a training iteration (measured/iterations/README.md).",
@@ -26,13 +25,12 @@ def validate_command(
     ),
     iterations: bool = switch("--iterations", "Predict training iterations: the public ones, or those of the folder."),
     html: str | None = option(
-        None,
-        "FILE.html",
-        "Write one page with all tables, and predicted against measured times of every curve.",
-        "no file",
+        "FILE.html", "Write one page with all tables, and predicted against measured times of every curve.", "no file"
     ),
     fit: bool = option(
-        True, None, "Fit constants again, to these curves and the public ones, and without each source of the folder."
+        None,
+        "Fit constants again, to these curves and the public ones, and without each source of the folder.",
+        default=True,
     ),
     write: bool = switch(
         "--write", "Fit the shipped constants to the public curves until they stay, and write them and the bands."
