@@ -26,10 +26,11 @@ from s2sim.experiment.scaled_scripts import Outcome, record_scaled, relative_err
 from s2sim.experiment.scenario.content_hash import hashable_content, trace_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec, place_reducers
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.law import ExtrapolatedRanks, RankSubset, fit_law
+from s2sim.gradients.law import ExtrapolatedRanks, fit_law
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.gradients.read_trace import Trace, open_trace, shipped_directories
 from s2sim.gradients.scaling import keep_rows, scale_to, scale_to_model
+from s2sim.gradients.statistics import GradientTable
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.script import Recording
 from s2sim.seeds import named_generator
@@ -111,12 +112,13 @@ def _run_held_out(
     trace, seed, scaled = scenario.trace, scenario.seed, scenario.target is not None
     recorded = [trace.gradient(0, rank) for rank in range(ranks)]
     change = partial(keep_rows, kept=_random_half(recorded[0], seed)) if scaled else _unchanged
-    source: RankSubset | ExtrapolatedRanks
+    source: GradientTable | ExtrapolatedRanks
     if isinstance(trace, ExtrapolatedRanks):
-        few = RankSubset(trace.source, ranks // 2, change)
+        whole = trace.source
+        few = GradientTable(trace.steps, ranks // 2, lambda step, rank: change(whole.gradient(step, rank)))
         source = ExtrapolatedRanks(trace.name, trace.manifest, few, fit_law(few), ranks, seed)
     else:
-        source = RankSubset(trace, ranks, change)
+        source = GradientTable(trace.steps, ranks, lambda step, rank: change(trace.gradient(step, rank)))
     gradients = [source.gradient(0, rank) for rank in range(ranks)]
     fitted = _fit_reducers(reducers, gradients, seed)
     predicted: list[Outcome] = run_without_warnings(fitted, gradients, seed=seed)

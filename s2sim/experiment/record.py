@@ -14,12 +14,12 @@ from s2sim.errors import CodecError, S2SimError
 from s2sim.experiment.row_parts import BoundRow, Refused
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.gradients.gradient import Gradient, add, stored
-from s2sim.gradients.law import ExtrapolatedRanks, RankSubset
+from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.gradients.manifest import Manifest
 from s2sim.gradients.models import Model
 from s2sim.gradients.read_trace import shipped_directories
 from s2sim.gradients.scaling import assign_tables
-from s2sim.gradients.statistics import Statistics, trace_statistics
+from s2sim.gradients.statistics import GradientTable, Statistics, trace_statistics
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.measure import (
     Errors,
@@ -144,7 +144,7 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
 
 
 def _statistics(trace: AnyTrace) -> Statistics:
-    return trace.manifest.statistics or trace_statistics(RankSubset(trace, 1, lambda gradient: gradient))
+    return trace.manifest.statistics or trace_statistics(GradientTable(trace.steps, 1, trace.gradient))
 
 
 def _densities(manifest: Manifest, statistics: Statistics, target: Model | int | None) -> tuple[float, float | None]:
