@@ -25,10 +25,11 @@ from s2sim.experiment.scaled_scripts import Outcome, record_scaled, run_without_
 from s2sim.experiment.scenario.content_hash import trace_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec, place_reducers
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.law import ExtrapolatedRanks, RankSubset, fit_law
+from s2sim.gradients.law import ExtrapolatedRanks, fit_law
 from s2sim.gradients.models import Model, ModelLayer
 from s2sim.gradients.read_trace import Trace, open_trace, shipped_directories
 from s2sim.gradients.scaling import keep_rows, scale_to, scale_to_layers
+from s2sim.gradients.statistics import GradientTable
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.script import Recording
 from s2sim.reducers.shared.layers import select_layers
@@ -109,9 +110,11 @@ def _hold_out(
             generator = named_generator(seed, "rows that are not held back", index)
             kept.append(np.sort(generator.choice(layer.shape[0], -(-layer.shape[0] // 2), replace=False)))
         change = partial(keep_rows, kept=kept) if scaled else lambda gradient: gradient
-        source: RankSubset | ExtrapolatedRanks = RankSubset(trace, ranks, change)
+        source: GradientTable | ExtrapolatedRanks
+        source = GradientTable(trace.steps, ranks, lambda step, rank: change(trace.gradient(step, rank)))
         if isinstance(trace, ExtrapolatedRanks):
-            few = RankSubset(trace.source, ranks // 2, change)
+            whole = trace.source
+            few = GradientTable(trace.steps, ranks // 2, lambda step, rank: change(whole.gradient(step, rank)))
             source = ExtrapolatedRanks(trace.name, trace.manifest, few, fit_law(few), ranks, seed)
         gradients = [source.gradient(0, rank) for rank in range(ranks)]
         fitted, predicted = run(missing, gradients)

@@ -14,11 +14,11 @@ from s2sim.errors import CodecError, S2SimError
 from s2sim.experiment.row_parts import BoundRow, Refused
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.gradients.gradient import Gradient, add, stored
-from s2sim.gradients.law import ExtrapolatedRanks, RankSubset
+from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.gradients.models import Model
 from s2sim.gradients.read_trace import shipped_directories
 from s2sim.gradients.scaling import assign_tables
-from s2sim.gradients.statistics import trace_statistics
+from s2sim.gradients.statistics import GradientTable, trace_statistics
 from s2sim.reducers.measure import (
     Errors,
     consensus_distance,
@@ -116,7 +116,7 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
     manifest = trace.manifest
     recorded_ranks = trace.source.world_size if isinstance(trace, ExtrapolatedRanks) else manifest.world_size
     parameters = target.parameters if isinstance(target, Model) else target or manifest.parameters
-    statistics = manifest.statistics or trace_statistics(RankSubset(trace, 1, lambda gradient: gradient))
+    statistics = manifest.statistics or trace_statistics(GradientTable(trace.steps, 1, trace.gradient))
     held = {name: spread.density for name, spread in statistics.layers.items()}
     layers = [(layer.size, layer.shape[0], layer.sparse, held[layer.name]) for layer in manifest.layers]
     if isinstance(target, Model):

@@ -109,12 +109,6 @@ def _to_layer(tensor: Any, label: str, file_bytes: int) -> Layer:
 _SINGLE_LAYER = "gradient"
 # How what NumPy writes begins. It takes all else for a pickle, and tells how to run the code in it.
 _ARRAY, _ARCHIVE = b"\x93NUMPY", b"PK"
-_STARTS = {
-    ".npy": (_ARRAY, _ARCHIVE),
-    ".npz": (_ARRAY, _ARCHIVE),
-    ".pt": (_ARCHIVE, b"\x80"),
-    ".pth": (_ARCHIVE, b"\x80"),
-}
 DAMAGED = (
     ValueError,
     EOFError,
@@ -159,7 +153,7 @@ def _read_numpy(path: Path) -> Layers:
     # with a ValueError.
     with path.open("rb") as file:
         start = file.read(len(_ARRAY))
-        if not start.startswith(_STARTS[path.suffix]):
+        if not start.startswith((_ARRAY, _ARCHIVE)):
             raise TraceError(f"{path} is empty, damaged or not written by NumPy: save it again")
         if start.startswith(_ARCHIVE):
             refuse_archive_bomb(path)
@@ -181,12 +175,13 @@ def _read_safetensors(path: Path) -> Layers:
     return {name: _from_numpy(array, name, path) for name, array in arrays.items()}
 
 
-_READERS = {
-    ".npy": _read_numpy,
-    ".npz": _read_numpy,
-    ".safetensors": _read_safetensors,
-    ".pt": _read_torch,
-    ".pth": _read_torch,
+# The reader of each ending, and how such files begin.
+_FORMATS = {
+    ".npy": (_read_numpy, (_ARRAY, _ARCHIVE)),
+    ".npz": (_read_numpy, (_ARRAY, _ARCHIVE)),
+    ".safetensors": (_read_safetensors, ()),
+    ".pt": (_read_torch, (_ARCHIVE, b"\x80")),
+    ".pth": (_read_torch, (_ARCHIVE, b"\x80")),
 }
 
 
@@ -198,7 +193,8 @@ def begins_right(path: Path) -> bool:
     except OSError:
         return False
     # Eight bytes tell how long the JSON is that safetensors begins with.
-    return start[8:] == b"{" if path.suffix == ".safetensors" else start.startswith(_STARTS.get(path.suffix, ()))
+    _, starts = _FORMATS.get(path.suffix, (None, ()))
+    return start[8:] == b"{" if path.suffix == ".safetensors" else start.startswith(starts)
 
 
 def read_arrays(path: Path) -> Layers:
@@ -206,12 +202,12 @@ def read_arrays(path: Path) -> Layers:
 
     `TraceError` if the file is missing or damaged, or a layer is no floating-point array, is empty, or is not finite.
     """
-    if path.suffix not in _READERS:
-        raise TraceError(f"{path} is none of {', '.join(_READERS)}: save one such file a rank, or a step and rank")
+    if path.suffix not in _FORMATS:
+        raise TraceError(f"{path} is none of {', '.join(_FORMATS)}: save one such file a rank, or a step and rank")
     if path.exists() and not path.is_file():
         raise TraceError(f"{path} cannot be read: it is not a regular file")
     try:
-        layers = _READERS[path.suffix](path)
+        layers = _FORMATS[path.suffix][0](path)
     except TraceError:
         raise
     except OSError as error:

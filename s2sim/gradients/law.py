@@ -29,7 +29,7 @@ done and not guessed. A rank beyond the recorded ones has one of them, drawn by 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -158,24 +158,6 @@ def forecast(source: GradientSource) -> Forecast | None:
             },
         )
     return Forecast(LAW, ranks, layers)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class RankSubset:
-    """The first ranks of a source of gradients, each gradient changed in the same way."""
-
-    source: GradientSource
-    world_size: int
-    change: Callable[[Gradient], Gradient]
-
-    @property
-    def steps(self) -> int:
-        """Number of steps."""
-        return self.source.steps
-
-    def gradient(self, step: int, rank: int) -> Gradient:
-        """Return one rank's gradient of one step."""
-        return self.change(self.source.gradient(step, rank))
 
 
 @dataclass(frozen=True, slots=True, eq=False)

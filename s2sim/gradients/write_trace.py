@@ -56,13 +56,11 @@ def _half_error(values: Floats32) -> float:
 def _layer_entries(source: GradientSource, max_storage_error: float) -> tuple[LayerEntry, ...]:
     """Check every gradient and choose how each layer is stored."""
     errors: dict[str, float] = {}
-    expected: list[tuple[str, tuple[int, ...], bool]] = []
+    expected = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in source.gradient(0, 0)]
     for step, rank in product(range(source.steps), range(source.world_size)):
         gradient = source.gradient(step, rank)
         label = f"the gradient of step {step}, rank {rank}"
-        found = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in gradient]
-        expected = expected or found
-        if found != expected:
+        if [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in gradient] != expected:
             raise TraceError(f"{label} has other layers than step 0, rank 0: all ranks need the same names and shapes")
         for name, layer in gradient:
             if layer.dtype != np.float32:

@@ -60,20 +60,16 @@ def _train(
     return GradientTable(steps, workers, lambda step, rank: recorded[step][rank])
 
 
-def model_settings(model: str) -> ModelSettings:
-    """Return the settings of a model by its option string."""
+def model_settings(model: str, texts: Sequence[Path]) -> ModelSettings:
+    """Return the settings of a model by its option string; refuse what cannot be read as its text."""
     name, options = split_option_string(model)
     settings: ModelSettings = build(MODELS.get(name), options, f"model {name}")
-    return settings
-
-
-def check_needs_text(model: str, settings: ModelSettings, paths: Sequence[Path]) -> None:
-    """Refuse texts for a model that reads none, and none for one that does."""
-    name, _ = split_option_string(model)
-    if settings.needs_text and not paths:
+    if settings.needs_text and not texts:
         raise OptionError(f"model {name} learns from text: name a file with --text")
-    if paths and not settings.needs_text:
+    if texts and not settings.needs_text:
         raise OptionError(f"model {name} reads no text: leave --text out")
+    check_texts(texts)
+    return settings
 
 
 def record(
@@ -94,18 +90,15 @@ def record(
     models; ``seed`` is the root of weights, shards and samples; ``progress`` is called with (mini-batches done,
     mini-batches in all).
     """
-    settings = model_settings(model)
+    paths = [Path(path) for path in ([text] if isinstance(text, str | Path) else text or [])]
+    settings = model_settings(model, paths)
     for what, number in (("workers", workers), ("steps", steps)):
         if number < 1:
             raise OptionError(f"{what}={number} is less than 1")
     if seed < 0:
         raise OptionError(f"seed={seed} is negative")
-    given = [text] if isinstance(text, str | Path) else list(text or [])
-    paths = [Path(path) for path in given]
-    check_needs_text(model, settings, paths)
     target = Path(out)
     check_target(target, overwrite=overwrite)
-    check_texts(paths)
     try:
         with reproducible_torch():
             task = settings.prepare(workers=workers, seed=seed, text=paths)

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.gradients.models import load_model
 from s2sim.options import split_option_string
-from s2sim.pytorch.record_trace import MODELS, check_needs_text, model_settings
-from s2sim.pytorch.task import ModelSettings, check_texts, make_optimizer
+from s2sim.pytorch.record_trace import MODELS, model_settings
+from s2sim.pytorch.task import ModelSettings, make_optimizer
 
 if TYPE_CHECKING:
     import torch
@@ -74,9 +74,7 @@ def check_model(text: str, batch: int | None, texts: Sequence[Path]) -> ModelSet
     name, options = split_option_string(text)
     if name not in MODELS.names():
         raise unknown_name("model", name, [*MODELS.names(), *NETWORKS])
-    settings = model_settings(text)
-    check_needs_text(text, settings, texts)
-    check_texts(texts)
+    settings = model_settings(text, texts)
     if batch is None:
         return settings
     if not settings.samples:

@@ -188,7 +188,8 @@ class Corpus:
 
 
 def _origin(paths: Sequence[Path], contents: Sequence[bytes]) -> DataOrigin:
-    parts = [_WIKITEXT_2.get(hashlib.sha256(content).hexdigest()) for content in contents]
+    digests = [hashlib.sha256(content).hexdigest() for content in contents]
+    parts = [_WIKITEXT_2.get(digest) for digest in digests]
     known = [part for part in parts if part is not None]
     if len(known) == len(parts):
         return DataOrigin(
@@ -196,11 +197,8 @@ def _origin(paths: Sequence[Path], contents: Sequence[bytes]) -> DataOrigin:
             licence="CC BY-SA 3.0",
             source="Merity, Xiong, Bradbury, Socher: Pointer Sentinel Mixture Models, arXiv:1609.07843",
         )
-    digests = ", ".join(
-        f"{path.name} (SHA-256 {hashlib.sha256(content).hexdigest()[:12]})"
-        for path, content in zip(paths, contents, strict=True)
-    )
-    return DataOrigin(data=f"text of the user: {digests}", licence="not stated", source="files of the user")
+    named = ", ".join(f"{path.name} (SHA-256 {each[:12]})" for path, each in zip(paths, digests, strict=True))
+    return DataOrigin(data=f"text of the user: {named}", licence="not stated", source="files of the user")
 
 
 def check_texts(paths: Sequence[Path]) -> None:

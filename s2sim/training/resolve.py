@@ -9,8 +9,8 @@ from typing import Any
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
 from s2sim.pytorch.model_updates import TrainingSetup, make_training_setup
-from s2sim.pytorch.record_trace import check_needs_text, model_settings
-from s2sim.pytorch.task import ModelSettings, Task, check_texts, reproducible_torch
+from s2sim.pytorch.record_trace import model_settings
+from s2sim.pytorch.task import ModelSettings, Task, reproducible_torch
 from s2sim.pytorch.trainer import operations
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.systems.presets import PRESETS
@@ -67,9 +67,8 @@ def task_facts(task: Task, spec: TrainSpec, gpu: Gpu) -> TaskFacts:
 
 def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bool = False) -> ResolvedTraining:
     """Return the inputs of a training; refuse invalid ones before any long computation."""
-    settings, texts = model_settings(spec.model), [Path(path) for path in spec.text]
-    check_needs_text(spec.model, settings, texts)
-    check_texts(texts)
+    texts = [Path(path) for path in spec.text]
+    settings = model_settings(spec.model, texts)
     if not settings.held_out:
         # A tenth of the data evaluates the model, unless its option says another share.
         settings = replace(settings, held_out=0.1)

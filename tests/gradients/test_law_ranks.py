@@ -9,7 +9,7 @@ import pytest
 
 from s2sim.errors import TraceError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.law import ExtrapolatedRanks, RankSubset, fit_law
+from s2sim.gradients.law import ExtrapolatedRanks, fit_law
 from s2sim.gradients.statistics import count_holders, trace_statistics
 from s2sim.gradients.synthetic import load_trace
 
@@ -137,9 +137,3 @@ def test_a_trace_with_too_few_ranks_for_a_law_is_refused(written):
     assert load_trace(written.directory, workers=3).world_size == 3
     with pytest.raises(TraceError, match=r"too few recorded ranks, 3, .* use --workers 3 or fewer"):
         load_trace(written.directory, workers=4)
-
-
-def test_some_ranks_of_a_source_are_changed_alike(source):
-    few = RankSubset(source, 2, lambda gradient: gradient.map(lambda values: 2 * values))
-    assert (few.world_size, few.steps) == (2, source.steps)
-    np.testing.assert_array_equal(few.gradient(1, 1).layers[3], 2 * source.gradient(1, 1).layers[3])
