@@ -10,6 +10,8 @@ import pytest
 import s2sim
 from s2sim.cli.main import main
 
+from .cli.test_examples import EXAMPLES
+
 ROOT = Path(__file__).parents[1]
 # These take over a third of a second each; no line but a slow one reads what they write.
 SLOW = {
@@ -37,6 +39,8 @@ ENDS = {
     )
 }
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+# What stands under a --help too runs in tests/cli/test_examples.py; none of it writes what another line reads.
+HELP = {line.removeprefix("s2sim ") for lines in EXAMPLES.values() for line in lines}
 WITH_EXAMPLES = [path for path in DOCUMENTS if "```" in path.read_text(encoding="utf-8")]
 
 
@@ -66,7 +70,7 @@ def test_examples_run(document, left_out, tmp_path, monkeypatch, capsys):
     failed, _ = doctest.testfile(str(document), module_relative=False)
     assert failed == 0
     for line in console_lines(document):
-        if line not in left_out:
+        if line not in left_out | HELP:
             assert main(shlex.split(f"{line} {ENDS.get(line, '')}")) == 0, line
             assert capsys.readouterr().out, line
 

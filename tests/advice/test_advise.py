@@ -99,6 +99,7 @@ def test_nothing_helps_where_communication_hides():
     assert advice.lines[0].startswith("Nothing with an error below 0.1 is clearly faster than dense: dense hides")
 
 
+@pytest.mark.slow
 def test_the_largest_cluster_keeps_its_share_and_the_next_does_not():
     advice = s2sim.advise("largest", **JOB, reducers=("fp16",), efficiency=SHARE, most_workers=64)
     assert advice.cells[0].workers == 1

@@ -12,6 +12,7 @@ from s2sim.advice.advise import QUESTIONS_TAKE
 JOB = ("--topology", "leaf-spine", "--workers", 4)
 
 
+@pytest.mark.slow
 def test_every_cell_is_what_its_command_says(tmp_path, s2sim):
     code, text, _ = s2sim(
         "advise", "best", *JOB, "--reducer", "topk", "--max-error", 0.3, "--json", tmp_path / "advice.json"

@@ -66,6 +66,7 @@ def options(name="make", out="mine.toml"):
     return "profile", "record", "--module", f"training.py:{name}", "--batch", 4, "--steps", 3, "--out", out
 
 
+@pytest.mark.slow
 @needs_torch
 @pytest.mark.usefixtures("training")
 def test_a_function_of_ones_own_is_recorded(s2sim):

@@ -7,11 +7,13 @@ from pathlib import Path
 
 import pytest
 
-marimo = pytest.importorskip("marimo")
-
 from s2sim.cli.main import main
 
-pytestmark = pytest.mark.slow
+# It is imported by what runs alone: the quick tests need not wait for it.
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(importlib.util.find_spec("marimo") is None, reason="needs the extra notebook"),
+]
 
 NOTEBOOK = Path(__file__).parents[2] / "notebooks" / "does_s2_pay.py"
 ASKED = {"topology": "leaf-spine", "workers": "4,8", "trace": "ncf", "library": "nccl:or=owners", "nic": "10Gbps"}
@@ -32,7 +34,9 @@ def ran(app):
 
 
 def shown(outputs):
-    return " ".join(output.text for output in outputs if isinstance(output, marimo.Html))
+    from marimo import Html
+
+    return " ".join(output.text for output in outputs if isinstance(output, Html))
 
 
 def as_script(**fields):
@@ -87,10 +91,12 @@ def test_as_a_script_it_prints_the_verdict_of_the_same_run(capsys):
 @pytest.mark.parametrize("path", ["/etc/passwd", "../elsewhere", "synthetic:law=/etc/law.json"])
 def test_a_field_reads_no_file_outside_the_folder(ran, app, path, capsys):
     """What the command names may be anywhere; what is typed into the page may not."""
+    from marimo.ui import text
+
     names = ("choose", "given", "library", "library_options", "nic", "topology", "topology_file", "trace", "workers")
     fields = {name: ran[1][name] for name in names}
     with pytest.raises(SystemExit):
-        app.run(defs={**fields, "trace_path": marimo.ui.text(value=path)})
+        app.run(defs={**fields, "trace_path": text(value=path)})
     assert f"{path} is outside {Path.cwd()}" in capsys.readouterr().err
 
 

@@ -1,15 +1,17 @@
 """Papers in the loop: a small training gives tables, charts and judgements."""
 
+import importlib.util
+
 import pytest
 
 pytest.importorskip("torch")
-pytest.importorskip("sklearn")
 
 from s2sim.claims.training_outcomes import TrainingComparison, accuracy_claim, loss_claim, run_training
 from s2sim.experiment.progress import SILENT
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(importlib.util.find_spec("sklearn") is None, reason="needs the extra torch")
 def test_a_training_is_judged_against_dense():
     reducers = {"halves": "fp16", "next to nothing": "random-block:density=0.0001,ef=false"}
     model = "cnn:images=16,channels=4,hidden=32,learning_rate=0.005"

@@ -26,6 +26,7 @@ def test_one_rank_ends_on_the_grid_of_twice_rounded_values(partitions):
     assert (np.abs(value - array) <= scale / partitions * 1.0001).all()
 
 
+@pytest.mark.slow
 def test_the_mean_is_unbiased():
     arrays = arrays_of(3)
     runs = np.array([reduce_once("quantized-fw", arrays, seed=seed).values[0] for seed in range(400)])

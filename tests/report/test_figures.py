@@ -188,6 +188,7 @@ def test_lines_of_scaling_pass_through_every_number_of_workers(figures, rows):
         scaling_figure({8: rows})
 
 
+@pytest.mark.slow
 def test_what_never_wins_is_pale_and_its_error_stands_beside(rows, curves):
     rejected = {"topk:density=0.01": "worse than zeros"}
     for figure in (break_even_figure({8: curves}, "", rejected), scaling_figure({8: rows, 16: rows}, "", rejected)):
@@ -248,6 +249,7 @@ def many(rows, count=40):
     return [replace(rows[number % len(rows)], reducer=f"s2:cells={number}", options={}) for number in range(count)]
 
 
+@pytest.mark.slow
 def test_an_svg_says_what_the_figure_says(figures):
     for figure in figures.values():
         said = unescape(figure_bytes(figure, "svg").decode())

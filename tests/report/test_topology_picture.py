@@ -277,7 +277,11 @@ def test_parts_nest():
 
 @pytest.mark.parametrize(
     ("file_format", "start"),
-    [("png", b"\x89PNG"), ("svg", b"<?xml"), pytest.param("pdf", b"%PDF", marks=pytest.mark.slow)],
+    [
+        ("svg", b"<?xml"),
+        pytest.param("png", b"\x89PNG", marks=pytest.mark.slow),
+        pytest.param("pdf", b"%PDF", marks=pytest.mark.slow),
+    ],
 )
 def test_pictures_are_what_their_name_says_and_come_out_again(file_format, start):
     first, second = (draw_cluster(graph("leaf-spine", 40), file_format, title="a $title_1$") for _ in range(2))

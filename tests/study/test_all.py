@@ -112,6 +112,7 @@ def test_one_that_cannot_be_checked_is_not_extrapolated():
     assert "fussy" in {each.reducer for each in result.refused}
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 def test_one_whose_scripts_cannot_be_scaled_is_left_out():
     result = run_all(4, scale_to="5M", break_even=False)

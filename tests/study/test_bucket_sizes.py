@@ -1,5 +1,7 @@
 """Scaled scripts of buckets against those of gradients that are as large, for every reducer there is."""
 
+from functools import cache
+
 import numpy as np
 import pytest
 
@@ -15,9 +17,12 @@ from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Work
 from s2sim.simulation.bucketing.policy import Bucket
 
+pytestmark = pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+
 RANKS = 4
 ELEMENTS = 8000
 LAYERS = {"a": (512, 96), "bias": (768,), "b": (96, 512), "c": (256, 16, 3, 3), "d": (40, 30)}
+SMALL = {"x": (300, 40), "y": (1000,)}
 PARTS = (Bucket((0, 1, 2)), Bucket((3, 4)))
 # A density keeps whole elements. What is coded by the data has its own noise, and what is drawn by chance more of it: a
 # hundred elements of a copy, give or take ten, stand for all.
@@ -43,7 +48,10 @@ def values(seed, shape):
     return np.random.default_rng([5, *seed]).standard_t(3, shape).astype(np.float32)
 
 
-def dense(shapes):
+@cache
+def dense(*shapes):
+    """Return the gradients of all ranks with layers of some names and shapes."""
+    shapes = dict(shapes)
     return [
         Gradient(tuple(shapes), tuple(values((rank, place), shape) for place, shape in enumerate(shapes.values())))
         for rank in range(RANKS)
@@ -88,24 +96,22 @@ def by_bucket(names):
     return [name for name in names if make_reducer(name).traits.scope == "bucket" and name != "per-layer"]
 
 
-@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
 @pytest.mark.parametrize("text", [*of_the_gradient(reducer_names()), "powersgd", "acp-sgd:rank=16", "dgc", "topka2a"])
 def test_one_bucket_of_everything_has_the_sizes_of_a_gradient_as_large(text, monkeypatch):
     for module in (scaling, scaled_buckets):
         monkeypatch.setattr(module, "DENSE_ELEMENTS", ELEMENTS * RANKS)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     whole = (Bucket(tuple(range(len(LAYERS)))),)
-    compare(text, layers, whole, dense({"x": (300, 40), "y": (1000,)}), dense(LAYERS), NOISY.get(text, WITHIN))
+    compare(text, layers, whole, dense(*SMALL.items()), dense(*LAYERS.items()), NOISY.get(text, WITHIN))
 
 
-@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
 @pytest.mark.parametrize("text", [*by_bucket(reducer_names()), *MORE])
 def test_scaled_buckets_of_dense_layers_have_the_sizes_of_those_that_are_as_large(text, monkeypatch):
     for module in (scaling, scaled_buckets):
         monkeypatch.setattr(module, "DENSE_ELEMENTS", ELEMENTS * RANKS)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     within = NOISY.get(text.partition(":")[0], WITHIN)
-    compare(text, layers, PARTS, dense({"x": (300, 40), "y": (1000,)}), dense(LAYERS), within)
+    compare(text, layers, PARTS, dense(*SMALL.items()), dense(*LAYERS.items()), within)
 
 
 ROWS, WIDTH = 2000, 128
@@ -138,7 +144,6 @@ def tables():
     ]
 
 
-@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
 @pytest.mark.parametrize("text", by_bucket(reducer_names()))
 def test_scaled_buckets_of_tables_have_the_sizes_of_those_that_are_as_large(text, tables):
     small, large = tables
@@ -149,7 +154,7 @@ def test_scaled_buckets_of_tables_have_the_sizes_of_those_that_are_as_large(text
 def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypatch):
     monkeypatch.setattr("s2sim.experiment.scaled_buckets.MAX_ELEMENTS", RANKS * 300)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
-    small = dense({"x": (300, 40)})
+    small = dense(("x", (300, 40)))
     with pytest.raises(S2SimError, match="topka2a: on 4 ranks it keeps one element of 400"):
         record_buckets([ReducerSpec("topka2a", make_reducer("topka2a"))], small, layers, PARTS, seed=0)
     reducers = [ReducerSpec("topka2a", make_reducer("topka2a"), optional=True)]
@@ -157,11 +162,10 @@ def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypat
     assert (found, refused[0].reducer) == ([], "topka2a")
 
 
-@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
 @pytest.mark.parametrize("text", ["dense", "fp16", "topk:density=0.01", "union:layers=all", "qsgd"])
 def test_layers_that_are_too_wide_for_a_row_of_each_run_as_vectors(text, monkeypatch):
     for module in (scaling, scaled_buckets):
         monkeypatch.setattr(module, "DENSE_ELEMENTS", ELEMENTS * RANKS)
     monkeypatch.setattr("s2sim.experiment.scaled_buckets._MOST_ROW_SCALED", 0)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
-    compare(text, layers, (Bucket((0, 1, 2, 3, 4)),), dense({"x": (300, 40), "y": (1000,)}), dense(LAYERS), WITHIN)
+    compare(text, layers, (Bucket((0, 1, 2, 3, 4)),), dense(*SMALL.items()), dense(*LAYERS.items()), WITHIN)

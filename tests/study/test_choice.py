@@ -142,6 +142,7 @@ def result_of(*, max_error=None, **options):
     return s2sim.run(chosen.pop("topology"), **chosen)
 
 
+@pytest.mark.slow
 def test_the_verdict_tells_what_to_do_where_an_assumption_fails():
     reducers = ["union", "union:prefetch=true", "topk:density=0.01"]
     first, second, _ = result_of(reducers=reducers, library="nccl:timing=wire", overrides=LATENCIES).verdict.lines
@@ -160,6 +161,7 @@ def test_the_verdict_tells_what_to_do_where_an_assumption_fails():
     assert verdict.lines[0].endswith("if rows are known before forward, else do not compress.")
 
 
+@pytest.mark.slow
 def test_each_way_of_being_undecided_has_its_reason():
     small = result_of(reducers=["union"], compute="200ms").verdict
     assert small.lines[0] == "Undecided: union gains 0.6%, which is too little for this model to tell."

@@ -220,8 +220,8 @@ def test_more_workers_than_recorded_are_marked():
 
 
 def test_more_parameters_scale_bytes_and_keep_ratio_and_error():
-    small = s2sim.run("fat-tree", workers=4, trace=SMALL, reducers=["union"])
-    large = s2sim.run("fat-tree", workers=4, trace=SMALL, reducers=["union"], scale_to="28M")
+    small = s2sim.run("fat-tree", workers=4, trace=SMALL, reducers=["union"], break_even=False)
+    large = s2sim.run("fat-tree", workers=4, trace=SMALL, reducers=["union"], break_even=False, scale_to="28M")
     assert large.spec.scale_to == "28M"
     for before, after in zip(small.rows, large.rows, strict=True):
         assert after.bytes_sent_per_rank == pytest.approx(10_000 * before.bytes_sent_per_rank, rel=1e-3)

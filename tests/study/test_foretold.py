@@ -130,7 +130,10 @@ def choice_of_json(rows, max_error):
     [
         pytest.param({"topology": "fat-tree", "workers": 8}, marks=pytest.mark.slow),
         {"topology": "fat-tree", "workers": 8, "max_error": 0.1, "reducers": ["fp16", "topk", "union", "s2:cells=4"]},
-        {"topology": "leaf-spine", "workers": 4, "profile": "resnet-18", "reducers": ["fp16"]},
+        pytest.param(
+            {"topology": "leaf-spine", "workers": 4, "profile": "resnet-18", "reducers": ["fp16"]},
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             {"topology": "leaf-spine", "workers": 16, "profile": "resnet-18", "reducers": ["fp16", "bf16", "powersgd"]},
             marks=pytest.mark.slow,

@@ -161,6 +161,7 @@ def test_notes_say_what_differs(results):
     assert any("because fat-tree has no pcie.rate" in note for note in without.notes)
 
 
+@pytest.mark.slow
 def test_the_verdict_and_its_rates_are_those_of_the_library(results):
     assert "; 9 workers, ideal library on " in results["ideal"].verdict.text
     assert "; 9 workers, mpi:timing=wire on " in results["mpi"].verdict.text

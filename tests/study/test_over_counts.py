@@ -63,6 +63,7 @@ def test_in_words(field, spans, text):
     assert CountPays("fp16", field, spans, 1, 64).text == text
 
 
+@pytest.mark.slow
 def test_without_a_profile_nobody_looks(capsys):
     small = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
     assert main(["run", "--topology", "fat-tree", "--workers", "2,4", "--trace", small, "--json", "-"]) == 0

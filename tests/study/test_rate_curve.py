@@ -47,6 +47,7 @@ def test_warm_reducers_carry_over_as_in_a_run():
     assert {name: values[0] for name, values in curves.speedups.items()} == speedups(result)
 
 
+@pytest.mark.slow
 def test_the_curve_crosses_what_is_worthwhile_at_the_break_even_of_the_run():
     result = s2sim.run("fat-tree", workers=8, trace=SMALL, reducers=REDUCERS)
     assert result.verdict.break_even

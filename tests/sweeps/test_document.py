@@ -10,6 +10,8 @@ import pytest
 
 from s2sim.sweeps.store import SweepResult
 
+pytestmark = pytest.mark.slow
+
 PAGE = (Path(__file__).parents[2] / "docs" / "sweeps.md").read_text(encoding="utf-8")
 
 
@@ -28,7 +30,6 @@ def folder(tmp_path):
     return tmp_path
 
 
-@pytest.mark.slow
 def test_the_commands_run(folder):
     elsewhere = ("#!/bin/bash", "--dask", "merge")
     commands = [block for block in blocks("bash") if not any(word in block for word in elsewhere)]
@@ -40,7 +41,6 @@ def test_the_commands_run(folder):
     assert len((folder / "rates.csv").read_text().splitlines()) == 1 + 9 * 4
 
 
-@pytest.mark.slow
 def test_shards_of_batch_systems_make_the_whole(folder):
     (array,) = [block for block in blocks("bash") if "SLURM_ARRAY" in block]
     count = int(re.search(r"--array=1-(\d+)", array)[1])
@@ -56,7 +56,6 @@ def test_shards_of_batch_systems_make_the_whole(folder):
     assert SweepResult.load(folder / "rates").to_csv() == SweepResult.load(folder / "results").to_csv()
 
 
-@pytest.mark.slow
 @pytest.mark.skipif(not __import__("importlib.util").util.find_spec("distributed"), reason="needs the extra cluster")
 def test_the_slurm_job_with_dask_runs(folder):
     (job,) = [block for block in blocks("bash") if "dask scheduler" in block]

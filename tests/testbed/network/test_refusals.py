@@ -7,6 +7,8 @@ import pytest
 
 from .conftest import MAIN
 
+pytestmark = pytest.mark.slow
+
 UP = (sys.executable, "-c", MAIN, "dev", "testbed", "up", "--workers", "2", "--rate", "1Gbps")
 
 
@@ -18,7 +20,6 @@ def refused(done):
     return done.stderr
 
 
-@pytest.mark.slow
 def test_a_name_that_is_taken_or_unknown(apart):
     done = apart.s2sim(
         "dev testbed down",
@@ -39,7 +40,6 @@ def test_a_name_that_is_taken_or_unknown(apart):
     assert "name one of mine, testbed" in reasons[4]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("right", "lacking"),
     [
@@ -55,13 +55,11 @@ def test_who_is_not_root(apart, right, lacking):
     assert f"needs root: this process lacks {lacking}; call it with sudo" in refused(done)
 
 
-@pytest.mark.slow
 def test_tools_that_are_not_there(apart, tmp_path):
     done = apart.run(*UP, env={**os.environ, "PATH": str(tmp_path)})
     assert "needs ip and tc: install iproute2" in refused(done)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("tool", "says", "reason"),
     [

@@ -12,6 +12,8 @@ from s2sim.cli import testbed
 
 from .conftest import MAIN
 
+pytestmark = pytest.mark.slow
+
 # In an order in which each finds what it needs.
 EXAMPLES = [
     "s2sim dev testbed up --workers 8 --rate 1Gbps",
@@ -41,7 +43,6 @@ def wait_for(condition):
         time.sleep(0.01)
 
 
-@pytest.mark.slow
 def test_the_examples_run_as_printed(apart):
     printed = {line for lines in (testbed._UP, testbed._SHOW, testbed._LIST, testbed._DOWN) for line in lines}
     assert set(EXAMPLES) == printed
@@ -50,7 +51,6 @@ def test_the_examples_run_as_printed(apart):
     assert apart.namespaces() == []
 
 
-@pytest.mark.slow
 def test_what_is_up_is_found_as_it_was_made_and_goes_without_a_trace(apart):
     host = apart.run("ip", "-oneline", "link").stdout
     up, quiet, listed, shown = apart.s2sim(
@@ -82,7 +82,6 @@ def test_what_is_up_is_found_as_it_was_made_and_goes_without_a_trace(apart):
     assert apart.run("ip", "-oneline", "link").stdout == host
 
 
-@pytest.mark.slow
 def test_every_link_has_its_token_bucket_at_both_ends_and_nothing_else(apart):
     apart.python(f"{BUILD}build_testbed(NetworkLayout('a', 4, 2, 37.5e6, 12.5e6))")
     rates = {}
@@ -97,7 +96,6 @@ def test_every_link_has_its_token_bucket_at_both_ends_and_nothing_else(apart):
     assert rates == {**ports, **interfaces, **uplinks}
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("namespaces", [1, 12, 41])
 def test_up_killed_midway_is_found_and_removed(apart, namespaces):
     command = [sys.executable, "-c", MAIN, "dev", "testbed", "up", "--workers", "40", "--rate", "1Gbps"]
@@ -113,7 +111,6 @@ def test_up_killed_midway_is_found_and_removed(apart, namespaces):
     assert apart.namespaces() == []
 
 
-@pytest.mark.slow
 def test_down_ends_the_processes_inside_and_no_others(apart):
     apart.python(f"{BUILD}build_testbed(NetworkLayout('a', 2, 2)); build_testbed(NetworkLayout('b', 2, 2))")
     inside = [
@@ -134,7 +131,6 @@ def test_down_ends_the_processes_inside_and_no_others(apart):
     assert [name for name in apart.namespaces() if name.startswith("s2sim-a-")] == []
 
 
-@pytest.mark.slow
 def test_a_process_inside_does_not_remove_what_it_stands_on(apart):
     apart.python(f"{BUILD}build_testbed(NetworkLayout('a', 2, 2))")
     done = apart.run("ip", "netns", "exec", "s2sim-a-w0", sys.executable, "-c", MAIN, "dev", "testbed", "down", "a")
@@ -147,7 +143,6 @@ def test_a_process_inside_does_not_remove_what_it_stands_on(apart):
 INTERRUPT = "signal.signal(signal.SIGINT, signal.default_int_handler); signal.raise_signal(signal.SIGINT)"
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("ending", ["raise ValueError", INTERRUPT])
 def test_a_temporary_testbed_goes_however_its_block_ends(apart, ending):
     program = (
@@ -160,7 +155,6 @@ def test_a_temporary_testbed_goes_however_its_block_ends(apart, ending):
     assert apart.namespaces() == []
 
 
-@pytest.mark.slow
 def test_what_fails_midway_is_undone(apart):
     # The address plan has no such worker, so that the last lines of making it fail.
     program = (
@@ -174,7 +168,6 @@ def test_what_fails_midway_is_undone(apart):
     assert apart.namespaces() == []
 
 
-@pytest.mark.slow
 def test_two_that_make_the_same_at_once_leave_one_whole(apart):
     command = apart.command(sys.executable, "-c", MAIN, "dev", "testbed", "up", "--workers", "4")
     both = [subprocess.Popen(command, stderr=subprocess.PIPE, text=True) for _ in range(2)]
