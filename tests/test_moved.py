@@ -2,10 +2,13 @@
 
 import importlib
 import sys
+from dataclasses import dataclass
 
 import pytest
 
 from s2sim.moved import moved_modules
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.systems.dense import Dense
 
 SEAMS = {
     "s2sim.reducers.elements.gathered": "Gathered",
@@ -52,3 +55,24 @@ def test_the_hook_goes_by_its_old_path():
 def test_what_never_was_is_not_found():
     with pytest.raises(ModuleNotFoundError, match=r"s2sim\.reducers\.no_such"):
         importlib.import_module("s2sim.reducers.no_such")
+
+
+def test_methods_that_a_plug_in_overrides_by_their_old_names_are_called():
+    with pytest.warns(DeprecationWarning) as told:
+
+        @dataclass(slots=True)
+        class Plugged(Dense):
+            @property
+            def settles_after(self):
+                return 3
+
+            def unit(self, ranks):
+                return 7 * super(Plugged, self).unit(ranks)
+
+    assert {str(each.message) for each in told} == {
+        "Plugged.settles_after is warmup_steps now",
+        "Plugged.unit is alignment now",
+    }
+    plugged = Plugged()
+    assert (plugged.warmup_steps, plugged.alignment(2), plugged.unit(2)) == (3, 7, 7)
+    assert make_reducer("per-layer:*=topk:density=0.01").unit(2) == 100

@@ -182,9 +182,9 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
         notes.append(f"{format_names(warm)}: a later step, whose sizes, units or matrices are those of {source}")
     notes += _period_notes(spec, trace, recorded)
     notes += [
-        f"{item.option_string}: as after its first {item.reducer.settles_after} steps, which go otherwise"
+        f"{item.option_string}: as after its first {item.reducer.warmup_steps} steps, which go otherwise"
         for item in recorded
-        if item.reducer.settles_after
+        if item.reducer.warmup_steps
     ]
     if spec.steps > 1:
         notes.append(

@@ -126,14 +126,14 @@ def record_scaled_buckets(
                 layer.name in matrices,
                 layer.shape if layer.sparse or layer.name in matrices else (layer.size,),
             )
-            for layer, sort in zip(layers, reducer.sorts(names), strict=True)
+            for layer, sort in zip(layers, reducer.layer_classes(names), strict=True)
         }
         own_buckets, parts = buckets_for(reducer, buckets), []
         for bucket in own_buckets:
             part = sorted((layers[tensor] for tensor in bucket.tensors), key=lambda layer: place[layer.name])
             parts.append(tuple(sorted(part, key=lambda layer: views[layer.name]) if len(own_buckets) > 1 else part))
         seen = tuple(tuple(views[layer.name] for layer in part) for part in parts)
-        unit = reducer.unit(whole.ranks)
+        unit = reducer.alignment(whole.ranks)
         # A density of the whole gradient keeps thousands of elements even of a small copy.
         even = not reducer.least_side and (unit == 1 or reducer.traits.scope == "gradient")
         group = BucketGroup(own_buckets, tuple(parts), seen, reducer.least_side, unit, even, [])
@@ -210,7 +210,7 @@ def _record(
             refused += others
             left = [item for item in left if item.option_string in ran[seen].records]
     found = [_combine_buckets(item.option_string, group, [ran[seen] for seen in group.seen], whole) for item in left]
-    silent = {item.option_string for item in left if all(item.reducer.leaves_to(each.like) for each in ran.values())}
+    silent = {item.option_string for item in left if all(item.reducer.fallback_for(each.like) for each in ran.values())}
     for item in found:
         # One that leaves all buckets to another has had nothing to warn of.
         if told or item.option_string in silent:
@@ -224,7 +224,7 @@ def _run(
 ) -> tuple[_BucketRuns, list[Refused]]:
     """Run reducers on copies of a bucket; one that delegates the bucket takes the recording of its delegate."""
     like = scaling.run(whole.gradients[0])
-    left_to = {item.option_string: item.reducer.leaves_to(like) for item in reducers}
+    left_to = {item.option_string: item.reducer.fallback_for(like) for item in reducers}
     run = [item for item in reducers if left_to[item.option_string] is None]
     does = {option_string(item.reducer): item.option_string for item in reversed(run)}
     for other in filter(None, left_to.values()):

@@ -96,7 +96,7 @@ class BucketExchanger:
         self._group = group
         self._seed = seed
         # This rank's reducer of the layers that are reduced together, with what it keeps.
-        self.reducers = {names: reducer.held_in(layout.held(names)) for names in layout.buckets}
+        self.reducers = {names: reducer.with_dtype(layout.held(names)) for names in layout.buckets}
         self.waited_s = self.reducing_s = 0.0
         self._layers: dict[str, Layer] = {}
         self._from: dict[str, PendingGradients] = {}

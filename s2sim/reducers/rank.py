@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
 from functools import reduce
 from math import ceil
 from operator import and_
+from types import FunctionType
 from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, get_type_hints
 
 from numpy.typing import NDArray
@@ -196,6 +198,16 @@ class Traits:
     scope: Scope = "bucket"  # Whether it is defined over the layers of each bucket, with a state each, or over all
 
 
+# Methods that plug-ins override, by their names in version 0.1.0.
+_RENAMED = {
+    "held_in": "with_dtype",
+    "leaves_to": "fallback_for",
+    "settles_after": "warmup_steps",
+    "sorts": "layer_classes",
+    "unit": "alignment",
+}
+
+
 @dataclass(slots=True)
 class Reducer(ABC):
     """A gradient reducer: a dataclass of options with the program that every rank runs.
@@ -207,18 +219,29 @@ class Reducer(ABC):
     takes_reducers: ClassVar[bool] = False
     """Whether its options are patterns of layer names with option strings of reducers."""
     compresses_all: ClassVar[bool] = False  # Whether no layer travels as plain float32
-    least: ClassVar[Mapping[str, int]] = {}  # Least values of options
-    shares: ClassVar[tuple[str, ...]] = ()  # Options that are above 0 and at most 1
+    minimums: ClassVar[Mapping[str, int]] = {}  # Least values of options
+    fractions: ClassVar[tuple[str, ...]] = ()  # Options that are above 0 and at most 1
     held: GradientDtype = field(
         init=False, repr=False, compare=False, default_factory=lambda: "fp32", metadata={"fitted": True}
     )
     """Type that training holds gradients in, and in which their values travel where they are not compressed."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Take what plug-ins override by its name in version 0.1.0, and answer to that name too."""
+        super(Reducer, cls).__init_subclass__(**kwargs)
+        own = vars(cls)
+        for old, new in _RENAMED.items():
+            if isinstance(own.get(old), (FunctionType, property)) and own[old] is not own.get(new):
+                warnings.warn(f"{cls.__name__}.{old} is {new} now", DeprecationWarning, stacklevel=2)
+                setattr(cls, new, own[old])
+            elif new in own:
+                setattr(cls, old, own[new])
+
     def __post_init__(self) -> None:
         """Refuse options that are no choice of their type, or out of range."""
         if hasattr(self, "about"):  # What wraps another may have its traits alone.
-            check_options(self, self.about.name, **self.least)
-            check_shares(self, self.about.name, *self.shares)
+            check_options(self, self.about.name, **self.minimums)
+            check_shares(self, self.about.name, *self.fractions)
 
     @property
     def traits(self) -> Traits:
@@ -237,7 +260,7 @@ class Reducer(ABC):
         """Return the indices of the layers that do not travel as plain float32: none, or all by `compresses_all`."""
         return tuple(range(len(gradient.layers))) if self.compresses_all else ()
 
-    def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
+    def layer_classes(self, names: Sequence[str]) -> tuple[int, ...]:
         """Return a class number for each layer by its name; layers of a class are treated equally."""
         return (0,) * len(names)
 
@@ -246,7 +269,7 @@ class Reducer(ABC):
         """Shortest side of a matrix from which on sizes follow from its sides; 0 if only the element count matters."""
         return 0
 
-    def unit(self, ranks: int) -> int:
+    def alignment(self, ranks: int) -> int:
         """Return the number of elements of a dense layer of which a density keeps one; 1 without a density."""
         density = self.options().get("density")
         return 1 if density is None else ceil(1 / density)
@@ -255,7 +278,7 @@ class Reducer(ABC):
         """Return one for small copies of layers of so many elements; most need not know, and grow with the layers."""
         return self
 
-    def leaves_to(self, gradient: Gradient) -> Reducer | None:
+    def fallback_for(self, gradient: Gradient) -> Reducer | None:
         """Return the reducer to which it leaves all of a gradient with such layers; None where it does something."""
         return None
 
@@ -274,7 +297,7 @@ class Reducer(ABC):
             setattr(again, name, changes.get(name, value))
         return again
 
-    def held_in(self, dtype: GradientDtype) -> Self:
+    def with_dtype(self, dtype: GradientDtype) -> Self:
         """Return a fresh instance for gradients of this type."""
         return self.variant(held=dtype)
 
@@ -333,7 +356,7 @@ class Reducer(ABC):
         return 1
 
     @property
-    def settles_after(self) -> int:
+    def warmup_steps(self) -> int:
         """Steps at the beginning that go otherwise than all later ones, sizes that are carried over aside."""
         return 0
 
@@ -360,3 +383,7 @@ class Reducer(ABC):
     def options(self) -> dict[str, Any]:
         """Return every option with the value it has in effect."""
         return {item.name: getattr(self, item.name) for item in fields(self) if item.init}
+
+
+for _old, _new in _RENAMED.items():
+    setattr(Reducer, _old, vars(Reducer)[_new])

@@ -80,7 +80,7 @@ def run_reducer(
     recordings = []
     for place in range(reducer.period):
         here = others(place) if place and others else gradients
-        results, recording = run_group(instances, here, seed=seed, step=reducer.settles_after + place)
+        results, recording = run_group(instances, here, seed=seed, step=reducer.warmup_steps + place)
         recordings.append(recording)
     return ReducerRun(instances, results, join_recordings(recordings))
 
@@ -279,7 +279,7 @@ def run_symmetric(reducer: Reducer, gradient: Gradient, ranks: int, *, seed: int
     gradients, but that a rank's share of a layer may differ by an element.
     """
     progress = RankProgress(0)
-    rank = SymmetricRank(World(ranks).all, progress, 0, ranks, reducer.settles_after, seed)
+    rank = SymmetricRank(World(ranks).all, progress, 0, ranks, reducer.warmup_steps, seed)
     with np.errstate(all="ignore"):
         for pending in reducer.fresh().reduce(rank, gradient):
             progress.wait(pending)

@@ -99,7 +99,7 @@ class RequestedMeasurements:
 
             for text in self.reducers:
                 made = make_reducer(text)
-                if made.period > 1 or made.settles_after:
+                if made.period > 1 or made.warmup_steps:
                     raise OptionError(
                         f"--reducer {text}: what is measured is a step by itself, and its steps are not alike"
                     )

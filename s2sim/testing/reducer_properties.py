@@ -144,7 +144,7 @@ def check_symmetric(reducer: Reducer, ranks: int) -> None:
         layers = [random.normal(size=shape).astype(np.float32) for shape in ((16 * ranks, 8), (8 * ranks,))]
         gradients.append(Gradient(("matrix", "vector"), tuple(layers)))
     if is_symmetric(reducer, gradients[0]):
-        _, recording = run_group(make_instances(reducer, ranks), gradients, step=reducer.settles_after)
+        _, recording = run_group(make_instances(reducer, ranks), gradients, step=reducer.warmup_steps)
         require(recording == run_symmetric(reducer, gradients[0], ranks), "size_only, and scripts depend on values")
 
 

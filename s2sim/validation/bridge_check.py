@@ -168,7 +168,7 @@ def run_check(spec: CheckSpec, progress: ProgressWatcher = SILENT) -> BridgeChec
     trace = load_trace(spec.trace, workers=spec.workers, seed=spec.seed)
     nodes = [2 * rank // spec.workers for rank in range(spec.workers)]
     # Of one that skips steps, at least until an exchange.
-    counts = [spec.steps if spec.steps <= one.settles_after else max(spec.steps, one.period) for one in reducers]
+    counts = [spec.steps if spec.steps <= one.warmup_steps else max(spec.steps, one.period) for one in reducers]
     asked = [
         {"text": text, "steps": [(step, step % trace.steps) for step in range(count)]}
         for text, count in zip(texts, counts, strict=True)

@@ -37,7 +37,7 @@ PACKED = {
 
 
 def ran(text, held, gradients):
-    return run_reducer(make_reducer(text).held_in(held), gradients)
+    return run_reducer(make_reducer(text).with_dtype(held), gradients)
 
 
 def calls(text, held, gradients):
@@ -94,17 +94,17 @@ def test_gathered_rows_lose_nothing_that_training_has():
 
 
 def test_a_type_that_is_asked_for_wins_and_only_fewer_bytes_count_as_loss():
-    dense = make_reducer("dense").held_in("bf16")
+    dense = make_reducer("dense").with_dtype("bf16")
     assert (dense.traits.lossless, dense.options()["dtype"]) == (True, "bf16")
     assert not make_reducer("dense:dtype=bf16").traits.lossless
-    assert make_reducer("dense:dtype=bf16").held_in("bf16").traits.lossless
-    full = make_reducer("dense:dtype=fp32").held_in("bf16")
+    assert make_reducer("dense:dtype=bf16").with_dtype("bf16").traits.lossless
+    full = make_reducer("dense:dtype=fp32").with_dtype("bf16")
     assert (full.traits.lossless, full.options()["dtype"]) == (True, "fp32")
 
 
 @pytest.mark.parametrize("text", ["s2", "s2:error=0.1", "s2-exact:warm=true", "topk:ef=true", "union"])
 def test_instances_and_wrapped_ones_know_the_type(text):
-    reducer = make_reducer(text).held_in("bf16")
+    reducer = make_reducer(text).with_dtype("bf16")
     for again in (reducer, reducer.fresh(), reducer.fitted(example_gradients(RANKS), 0), reducer.fresh().fresh()):
         inner = getattr(again, "inner", again)
         assert inner.held == "bf16"

@@ -87,7 +87,7 @@ def test_option_strings_and_traits():
     made = make_reducer("topk:h=4,ef=true,density=0.1,after=2")
     assert option_string(made) == "topk:density=0.1,ef=true,h=4,after=2"
     assert made.options().items() >= {"density": 0.1, "ef": True, "h": 4, "after": 2}.items()
-    assert (made.period, made.settles_after) == (4, 2)
+    assert (made.period, made.warmup_steps) == (4, 2)
     assert made.traits.estimates == "weights"
     assert not make_reducer("dense:h=2").traits.lossless
     assert make_reducer("signsgd-vote:h=2").traits.estimates == "sign"

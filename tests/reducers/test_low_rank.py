@@ -188,7 +188,7 @@ def test_values_travel_in_the_type_that_training_has_them_in(name):
     gradients = [Gradient(("m",), (each,)) for each in draw(2, (30, 20), 0)]
     reducer = make_reducer(f"{name}:rank=2")
     (narrow, halves), (_, wholes) = (
-        run_group(make_instances(each, 2), gradients) for each in (reducer.held_in("bf16"), reducer)
+        run_group(make_instances(each, 2), gradients) for each in (reducer.with_dtype("bf16"), reducer)
     )
     assert 2 * recording_bytes(halves)[0].sum() == recording_bytes(wholes)[0].sum()
     sent = [result.sent().layers[0] for result in narrow]

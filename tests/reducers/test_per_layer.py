@@ -91,7 +91,7 @@ def test_promises_are_those_of_all_parts():
     assert make_reducer("per-layer:a=s2-exact,*=fp16,warm=true").traits.warm
     assert make_reducer("per-layer:a=s2-exact:warm=true,*=fp16").traits.warm
     assert not make_reducer("per-layer:a=union,*=choco").traits.agrees
-    assert make_reducer("per-layer:*=topk").held_in("bf16").parts[0].reducer.held == "bf16"
+    assert make_reducer("per-layer:*=topk").with_dtype("bf16").parts[0].reducer.held == "bf16"
 
 
 @pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")

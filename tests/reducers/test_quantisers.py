@@ -236,7 +236,7 @@ def test_wangni_sends_values_in_the_type_that_they_are_held_in():
     gradient = Gradient(("a",), (np.array([1.001, *[1e-3] * 99], np.float32),))
     found = {}
     for dtype in ("fp32", "bf16"):
-        (result,), recording = run_group([make_reducer("wangni").held_in(dtype)], [gradient])
+        (result,), recording = run_group([make_reducer("wangni").with_dtype(dtype)], [gradient])
         found[dtype] = result.mean.layers[0][0], recording.calls[0].bytes_by_rank[0]
     # One element is certain; all others have the same magnitude.
     assert found["fp32"][0] == np.float32(1.001)

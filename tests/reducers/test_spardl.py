@@ -94,7 +94,7 @@ def test_teams_add_what_they_gather_from_each_other(ranks, teams):
 @pytest.mark.parametrize("dtype", ["fp32", "bf16"])
 @pytest.mark.parametrize(("ranks", "teams"), [(1, 1), (3, 1), (8, 1), (8, 2), (8, 8)])
 def test_what_all_have_sent_is_the_mean_times_ranks(ranks, teams, dtype):
-    instances = make_instances(make_reducer(f"spardl:density=0.1,teams={teams}").held_in(dtype), ranks)
+    instances = make_instances(make_reducer(f"spardl:density=0.1,teams={teams}").with_dtype(dtype), ranks)
     for step in range(3):
         results, _ = run_group(instances, example_gradients(ranks, seed=step), step=step)
         sent = np.sum([flat(result.sent()) for result in results], axis=0)

@@ -273,8 +273,8 @@ def test_buckets_of_a_model_have_its_bytes(text, model):
 def test_what_a_reducer_leaves_to_another_is_what_that_does(text):
     held = gradients(sparse=())
     reducer = make_reducer(text)
-    other = reducer.leaves_to(held[0])
-    assert reducer.leaves_to(gradients()[0]) is None
+    other = reducer.fallback_for(held[0])
+    assert reducer.fallback_for(gradients()[0]) is None
     if other is not None:
         assert run_reducer(reducer, held).recording == run_reducer(other, held).recording
 

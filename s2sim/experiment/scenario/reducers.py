@@ -67,10 +67,10 @@ def _distinct(asked: Sequence[ReducerSpec]) -> tuple[ReducerSpec, ...]:
 
 def with_baseline(reducers: Sequence[ReducerSpec], dtype: GradientDtype) -> tuple[ReducerSpec, ...]:
     """Return the reducers for gradients of a dtype, first ``dense`` if none of them is the all-reduce of that dtype."""
-    typed = tuple(replace(item, reducer=item.reducer.held_in(dtype)) for item in reducers)
+    typed = tuple(replace(item, reducer=item.reducer.with_dtype(dtype)) for item in reducers)
     if any(item.reducer.traits.baseline for item in typed):
         return typed
-    return (ReducerSpec("dense", make_reducer("dense").held_in(dtype)), *typed)
+    return (ReducerSpec("dense", make_reducer("dense").with_dtype(dtype)), *typed)
 
 
 def asked_or_all(texts: Sequence[str]) -> tuple[tuple[ReducerSpec, ...], dict[str, str]]:

@@ -65,7 +65,7 @@ class Selecting(Reducer):
 
     __slots__ = ()
     compresses_all = True
-    shares = ("density",)
+    fractions = ("density",)
     density: float
 
     def sent_alone(self, rank: Rank, gradient: Gradient, pairs: Pairs) -> Gradient:

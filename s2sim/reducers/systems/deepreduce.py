@@ -84,7 +84,7 @@ class DeepReduce(Selecting):
     one filter is that of the whole gradient, with this package's hash functions.
     """
 
-    least: ClassVar = {"pieces": 1}
+    minimums: ClassVar = {"pieces": 1}
     density: float = option(0.01, "Fraction of the elements, zeros included, that each rank selects, in (0, 1].")
     index: Literal["bloom", "raw"] = option("bloom", "A Bloom filter, or four bytes an index.")
     policy: Literal["p0", "p1", "p2"] = option("p0", "Which of the elements that pass are sent.")

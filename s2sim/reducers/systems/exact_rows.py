@@ -76,16 +76,16 @@ class Sparse(Reducer):
         split = split_layers(rank, gradient, self.layers, self.held)
         if any(table.size for table in split.tables):
             return (yield from self.reduce_split(rank, split))
-        reduced = yield from Dense().held_in(self.held).reduce(rank, gradient)
+        reduced = yield from Dense().with_dtype(self.held).reduce(rank, gradient)
         if not split.tables:
             return reduced
         # An empty table stays a table: that of an empty shard is gathered beside those of others.
         others = without_layers(reduced.mean, split.compressed)
         return Reduced(rank.replicated(lambda: split.join(split.tables, others)), reduced.sent)
 
-    def leaves_to(self, gradient: Gradient) -> Reducer | None:
+    def fallback_for(self, gradient: Gradient) -> Reducer | None:
         """Return `Dense` where there is no layer to compress."""
-        return None if compressed_layers(gradient, self.layers) else Dense().held_in(self.held)
+        return None if compressed_layers(gradient, self.layers) else Dense().with_dtype(self.held)
 
     @abstractmethod
     def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:

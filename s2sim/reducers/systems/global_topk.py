@@ -157,9 +157,9 @@ class TopKA2A(Selecting):
 
         return Reduced(mean, sent)
 
-    def unit(self, ranks: int) -> int:
+    def alignment(self, ranks: int) -> int:
         """Return those of which each shard keeps one."""
-        return ranks * super(TopKA2A, self).unit(ranks)
+        return ranks * super(TopKA2A, self).alignment(ranks)
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> TopKA2A:
         """Return one that knows how many ranks its notes are about."""

@@ -126,7 +126,7 @@ class LowRank(Reducer):
     """
 
     __slots__ = ()
-    least: ClassVar = {"rank": 1}
+    minimums: ClassVar = {"rank": 1}
     rank: int
     min_compression: float
 

@@ -34,7 +34,7 @@ class FedAvg(Reducer):
     end of this one, and all others end it with what they had. Models are followed in units of the learning rate.
     """
 
-    shares = ("fraction",)
+    fractions = ("fraction",)
     fraction: float = option(
         0.1, "C, the fraction of the ranks that a round chooses by the shared seed, at least one, in (0, 1]."
     )
@@ -212,7 +212,7 @@ class Choco(Reducer):
     """
 
     compresses_all = True
-    shares = ("gamma", "density")
+    fractions = ("gamma", "density")
     graph: Graph = option("ring", "Who is whose neighbour; weights are Metropolis's.")
     weights: str | None = option(
         None, "A text file with the mixing matrix, a row a rank, in place of those of ``graph``."

@@ -178,7 +178,7 @@ class NodeUnion(Sparse):
     emulation of OmniReduce, and two levels are usual for dense arrays.
     """
 
-    least: ClassVar = {"node": 1}
+    minimums: ClassVar = {"node": 1}
     layers: Layers = "sparse"
     prefetch: bool = option(
         False, "Gather the bitmaps during forward and backward, from the rows that the batch names."

@@ -57,7 +57,7 @@ class OkTopK(Selecting):
     A rank counts as sent what it selected and the result keeps.
     """
 
-    least: ClassVar = {"recompute": 1}
+    minimums: ClassVar = {"recompute": 1}
     density: float = option(
         0.01, "Fraction of the elements, zeros included, that each rank selects and the result keeps, in (0, 1]."
     )

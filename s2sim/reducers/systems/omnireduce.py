@@ -48,7 +48,7 @@ class OmniReduce(Reducer):
     """
 
     compresses_all = True
-    least: ClassVar = {"block": 1}
+    minimums: ClassVar = {"block": 1}
     block: int = option(256, "Elements of a block.")
 
     about = Traits(

@@ -74,7 +74,7 @@ class PerLayer(Reducer):
         layers, rest = self._assigned(rank, gradient)
         chosen = [(part.reducer, own) for part, own in zip(self.parts, layers, strict=True) if own]
         if rest or not chosen:
-            chosen.append((Dense().held_in(self.held), rest))
+            chosen.append((Dense().with_dtype(self.held), rest))
         chosen.sort(key=lambda each: not each[0].traits.before_gradient)
         programs = []
         for reducer, own in chosen:
@@ -142,19 +142,19 @@ class PerLayer(Reducer):
         """The longest that a part needs."""
         return max((part.reducer.least_side for part in self.parts), default=0)
 
-    def unit(self, ranks: int) -> int:
+    def alignment(self, ranks: int) -> int:
         """Return what holds for all parts."""
-        return lcm(*(part.reducer.unit(ranks) for part in self.parts))
+        return lcm(*(part.reducer.alignment(ranks) for part in self.parts))
 
-    def sorts(self, names: Sequence[str]) -> tuple[int, ...]:
+    def layer_classes(self, names: Sequence[str]) -> tuple[int, ...]:
         """Return by which pattern each layer is taken; those that none fits come last."""
         layers, rest = assign_by_pattern(names, [part.pattern for part in self.parts])
         found = {index: place for place, own in enumerate([*layers, rest]) for index in own}
         return tuple(found[index] for index in range(len(names)))
 
-    def held_in(self, dtype: GradientDtype) -> Self:
+    def with_dtype(self, dtype: GradientDtype) -> Self:
         """Return a fresh instance whose parts are for gradients of this type."""
-        return self._map(lambda _, reducer: reducer.held_in(dtype), held=dtype)
+        return self._map(lambda _, reducer: reducer.with_dtype(dtype), held=dtype)
 
     def placed(self, nodes: Sequence[int]) -> Self:
         """Return the same with parts that know which ranks share a node."""

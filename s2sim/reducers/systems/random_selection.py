@@ -312,7 +312,7 @@ class PacTrain(Reducer):
         if self.ternary:
             reduced = yield from all_reduce_scaled(rank, packed, [values], levels=1)
         else:
-            reduced = yield from Dense().held_in(self.held).reduce(rank, packed)
+            reduced = yield from Dense().with_dtype(self.held).reduce(rank, packed)
         rank.work(cost.scatter_cost(gradient.nbytes, len(kept), scattered=True))
 
         def put_back(packed: Gradient) -> Gradient:

@@ -273,9 +273,9 @@ class CCSS(Selecting):
         table = RowSparse(own.indices[held], own.values[held], (gradient.size,))
         return Gradient(("largest elements",), (table,))
 
-    def held_in(self, dtype: GradientDtype) -> CCSS:
+    def with_dtype(self, dtype: GradientDtype) -> CCSS:
         """Return a fresh instance for gradients of this type."""
-        again = Reducer.held_in(self, dtype)
+        again = Reducer.with_dtype(self, dtype)
         again.inner.held = dtype
         return again
 

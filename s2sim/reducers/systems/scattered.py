@@ -26,7 +26,7 @@ class GolombPositions(Scattered):
     """A reducer whose positions are coded on the host, as a Golomb stream."""
 
     __slots__ = ()
-    shares = ("density",)
+    fractions = ("density",)
     density: float
     selections: ClassVar[int] = 1  # How often the GPU selects from a tensor
 
@@ -94,7 +94,7 @@ class Sbc(GolombPositions):
     """
 
     selections = 2
-    least: ClassVar = {"low_bits": 0}
+    minimums: ClassVar = {"low_bits": 0}
     density: float = option(0.01, "k as a fraction of each tensor's elements, in (0, 1].")
     low_bits: int | None = option(
         None,
@@ -157,7 +157,7 @@ class Strom(Scattered):
     large element is sent in several steps. The rate depends on the data.
     """
 
-    shares = ("density",)
+    fractions = ("density",)
     threshold: float | None = option(None, "tau, in the gradients' own unit, the same in all tensors and on all ranks.")
     density: float = option(
         _DENSITY,
@@ -232,8 +232,8 @@ class Wangni(Scattered):
     Indices have ceil(log2 n) bits.
     """
 
-    shares = ("density",)
-    least: ClassVar = {"rounds": 0}
+    fractions = ("density",)
+    minimums: ClassVar = {"rounds": 0}
     density: float = option(
         0.02, "Expected share of a tensor's elements that is kept, in (0, 1]; fewer where many are cut at 1."
     )

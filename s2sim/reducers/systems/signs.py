@@ -145,7 +145,7 @@ class OneBitSgd(Gathered):
     sends the sum in one bit again. Both losses belong into residuals.
     """
 
-    least: ClassVar = {"column": 0}
+    minimums: ClassVar = {"column": 0}
     column: int = option(
         0,
         "Neighbours in a tensor that have their own means: the paper has two a column of the weight matrix. 0 "

@@ -98,7 +98,7 @@ class SketchedSGD(HeavyHitters):
     what it sends; with ``candidates=1`` everything is the code's.
     """
 
-    least: ClassVar = {"candidates": 1}
+    minimums: ClassVar = {"candidates": 1}
     density: float = option(0.01, "Fraction of the elements, zeros included, that is kept, in (0, 1].")
     rows: int = option(5, "Of the sketch: 5, and ten columns for each element kept, as in the code, unless given.")
     columns: int | None = option(

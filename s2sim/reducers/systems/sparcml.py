@@ -63,7 +63,7 @@ class SparCML(Selecting):
     the algorithms and the bits.
     """
 
-    least: ClassVar = {"small": 0}
+    minimums: ClassVar = {"small": 0}
     density: float = 0.01
     algorithm: Literal["auto", "rec-dbl", "split", "dense-split"] = option(
         "auto",

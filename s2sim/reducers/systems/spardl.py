@@ -131,7 +131,7 @@ class SparDL(Selecting):
     elements that the result keeps, so that all ranks' add up to P times the mean (global residual collection).
     """
 
-    least: ClassVar = {"teams": 1}
+    minimums: ClassVar = {"teams": 1}
     density: float = option(0.01, "Fraction of each block's elements, zeros included, that is kept, in (0, 1].")
     teams: int = option(1, "How many teams there are; they divide the ranks.")
     local: Literal["all", "selected"] = option(

@@ -45,7 +45,7 @@ class Qsgd(Gathered):
     out the sign: its b is one less than here.
     """
 
-    least: ClassVar = {"bucket": 1}
+    minimums: ClassVar = {"bucket": 1}
     bits: int = option(
         4, "Bits of an element on the wire, its sign included: s = 2^(bits - 1) - 1 levels of magnitude; 2 to 16."
     )

@@ -223,10 +223,10 @@ class HierarchicalReduction(Wrapper):
         """Return the same for ranks that share nodes."""
         return self.variant(numbers=tuple(nodes))
 
-    def unit(self, ranks: int) -> int:
+    def alignment(self, ranks: int) -> int:
         """Return what the inner reducer's is of each shard."""
         nodes = node_membership(ranks, self.node, self.numbers)
-        return self.inner.unit(len(nodes.members)) * nodes.shards
+        return self.inner.alignment(len(nodes.members)) * nodes.shards
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sum inside the node, reduce every shard between nodes, gather inside the node."""

@@ -69,9 +69,9 @@ class LocalSteps(Wrapper):
         return self.h * self.inner.period
 
     @property
-    def settles_after(self) -> int:
+    def warmup_steps(self) -> int:
         """The steps that are all exchanged, or what the inner reducer needs."""
-        return max(self.after, self.inner.settles_after)
+        return max(self.after, self.inner.warmup_steps)
 
     def held_back(self) -> Gradient | None:
         """Return what was gathered, and what the inner reducer holds back."""
@@ -148,9 +148,9 @@ class DensityWarmup(Wrapper):
         return replace(inner, summary=f"{inner.summary}; more of them in the first {self.warmup * self.epoch} steps")
 
     @property
-    def settles_after(self) -> int:
+    def warmup_steps(self) -> int:
         """The steps of the warm-up."""
-        return max(self.warmup * self.epoch, self.inner.settles_after)
+        return max(self.warmup * self.epoch, self.inner.warmup_steps)
 
 
 @dataclass(slots=True)
@@ -178,9 +178,9 @@ class WarmStart(Wrapper):
         """Reduce as the inner reducer does."""
         return (yield from self.inner.reduce(rank, gradient))
 
-    def leaves_to(self, gradient: Gradient) -> Reducer | None:
+    def fallback_for(self, gradient: Gradient) -> Reducer | None:
         """Return what the inner reducer does: of what it leaves, it knows nothing in a later step."""
-        return self.inner.leaves_to(gradient)
+        return self.inner.fallback_for(gradient)
 
     def later_options(self) -> tuple[str, ...]:
         """Return none: this is a later step."""

@@ -63,8 +63,8 @@ class Wrapper(Reducer):
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
         return self.around(self.inner.fitted(gradients, seed))
 
-    def held_in(self, dtype: GradientDtype) -> Self:
-        return self.variant(inner=self.inner.held_in(dtype), held=dtype)
+    def with_dtype(self, dtype: GradientDtype) -> Self:
+        return self.variant(inner=self.inner.with_dtype(dtype), held=dtype)
 
     def placed(self, nodes: Sequence[int]) -> Self:
         return self.around(self.inner.placed(nodes))
@@ -86,13 +86,13 @@ class Wrapper(Reducer):
     runs_by = _inner("runs_by")
     momentum_within = _inner("momentum_within")
     period = _inner("period")
-    settles_after = _inner("settles_after")
+    warmup_steps = _inner("warmup_steps")
     least_side = _inner("least_side")
     traits = _inner("traits")
     held_back = _inner("held_back")
     compresses = _inner("compresses")
-    unit = _inner("unit")
-    sorts = _inner("sorts")
+    alignment = _inner("alignment")
+    layer_classes = _inner("layer_classes")
     notes = _inner("notes")
     later_options = _inner("later_options")
     error_bound = _inner("error_bound")
