@@ -58,7 +58,7 @@ def test_what_never_was_is_not_found():
 
 
 def test_methods_that_a_plug_in_overrides_by_their_old_names_are_called():
-    with pytest.warns(DeprecationWarning) as told:
+    with pytest.warns(DeprecationWarning, match="Plugged") as told:
 
         @dataclass(slots=True)
         class Plugged(Dense):
