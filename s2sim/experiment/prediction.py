@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from s2sim.arrays import Floats
+from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.terms import schedule_terms
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
@@ -118,7 +119,7 @@ def execute(
     """
     ranks, timers = recorded[0].recording.workers, {} if timers is None else timers
     routes = next((timer.ways for timer in timers.values()), None) or scenario.route_table(ranks)
-    routes.kept = routes.kept or {}
+    routes.kept = routes.kept or KeptSchedules(routes)
     scenarios = {name: scenario.running(name) for name in dict.fromkeys(item.reducer.runs_by for item in recorded)}
     for name, running in scenarios.items():
         timers[name] = timers.get(name) or running.timer(ranks, routes)

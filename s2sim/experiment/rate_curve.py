@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
 
 from s2sim.collectives.timing.routes import RouteTable
+from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
 from s2sim.experiment.execute import ExecutedRecording, busiest_link
@@ -66,7 +67,7 @@ class RateReplays:
         self._scenarios: dict[float, ReducerScenario] = {}
         self._timers: dict[tuple[float, str | None], Timer] = {}
         self._ways = ways or scenario.route_table(self._workers)
-        self._ways.kept = self._ways.kept or {}
+        self._ways.kept = self._ways.kept or KeptSchedules(self._ways)
         self._times: dict[tuple[float, str], int] = {}
         self._phases: dict[tuple[float, str], int] = {}
         self._plain: dict[tuple[float, int], Timer] = {}

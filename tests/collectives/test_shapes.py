@@ -10,6 +10,7 @@ from s2sim.collectives.schedules.demand import Blocks, Demand, all_to_all_demand
 from s2sim.collectives.timing.bounds import duration_floor_ps, lower_bound
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.collectives.timing.routes import RouteTable
+from s2sim.collectives.timing.shapes import KeptSchedules, distinct_rows
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
@@ -25,7 +26,7 @@ RATES_BPS = (1.25e6, 3e9, 5e10, 4e11)
 def assert_kept_as_afresh(shape, workers, demand, profile, algorithm=AUTO, placement="linear"):
     first = build_cluster(shape, workers, placement=placement)
     ways = RouteTable(first)
-    ways.kept = {}
+    ways.kept = KeptSchedules(ways)
     clusters = [build_cluster(with_rate(shape, "nic.rate", rate), workers, placement=placement) for rate in RATES_BPS]
     for cluster in (first, *clusters):
         kept, afresh = (Timer(cluster, algorithm, each, profile) for each in (ways, None))
@@ -69,12 +70,35 @@ def test_kept_schedules_equal_those_made_afresh(topology, workers, placement, si
     assert_kept_as_afresh(shape, workers, demand, profile, algorithm, placement)
 
 
+def test_links_with_one_digest_are_told_apart(monkeypatch):
+    monkeypatch.setattr("s2sim.collectives.timing.shapes._MIX", np.uint64(0))
+    assert_kept_as_afresh(load_shape("dgx-h100"), 16, make_demand("all_reduce", 10**7, 16), NCCL)
+
+
+def test_links_of_one_kind_that_differ_are_timed_afresh():
+    cluster = build_cluster(load_shape("dgx-h100"), 16)
+    ways = RouteTable(cluster)
+    ways.kept = KeptSchedules(ways)
+    rates = cluster.fabric.rate_Bps.copy()
+    assert ways.kept.capacity(rates) is not None
+    rates[0] /= 2
+    assert ways.kept.capacity(rates) is None
+
+
 def test_emptied_caches_find_the_same_again():
     cluster = build_cluster(load_shape("dgx-h100"), 16)
     ways, demand = RouteTable(cluster), make_demand("all_reduce", 10**6, 16)
     before = Timer(cluster, "ring", ways, NCCL).time(demand).duration_ps
     ways.forget()
     assert Timer(cluster, "ring", ways, NCCL).time(demand).duration_ps == before
+
+
+def test_rows_with_one_digest_are_told_apart(monkeypatch):
+    columns = [np.array([3, 1, 3, 1]), np.array([0.0, 0.5, 0.0, 1.0])]
+    expected = [[0, 1, 3], [0, 1, 0, 2]]
+    assert [each.tolist() for each in distinct_rows(columns)] == expected
+    monkeypatch.setattr("s2sim.collectives.timing.shapes._MIX", np.uint64(0))
+    assert [each.tolist() for each in distinct_rows(columns)] == expected
 
 
 def random_table(ranks, seed, rows):

@@ -154,6 +154,10 @@ def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Int
 
 def duration_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> int:
     """Return when the last step of a schedule has been delivered, in integer picoseconds from its start."""
+    kept = times.kept_shape(schedule)
+    if kept is not None:
+        shape, capacity = kept
+        return schedule.launch_ps + shape.duration_ps(capacity, lambda step: times.time_ps(schedule.steps[step].round))
     ends_ps = step_ends_ps(schedule, cluster, times)
     return simulate_ps(schedule, cluster) if ends_ps is None else int(ends_ps.max(initial=schedule.launch_ps))
 
@@ -188,6 +192,10 @@ def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Int
 
 def duration_floor_ps(schedule: Schedule, times: RoundTimes) -> int:
     """Return a lower bound of the duration of a schedule, without solving for rates."""
+    kept = times.kept_shape(schedule)
+    if kept is not None:
+        shape, capacity = kept
+        return schedule.launch_ps + shape.at_least_ps(capacity)
     if schedule.stage.whole is not None:
         return schedule.launch_ps + times.all_at_least_ps(schedule.stage.whole)
     if schedule.stage.chain:

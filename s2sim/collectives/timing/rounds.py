@@ -15,16 +15,14 @@ from typing import NamedTuple
 import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
-from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Release, Round
+from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Release, Round, Schedule
 from s2sim.collectives.timing.routes import RouteSet, RouteTable, all_equal
+from s2sim.collectives.timing.shapes import PipelineBound, ScheduleShape, considers_each_latency, crossings_of
 from s2sim.network.fluid import solve_batch_ps
 from s2sim.network.network import round_up_ps
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes
 from s2sim.units import PS_PER_S
-
-# Links times rounds, up to which the bound of a chain considers each latency.
-_MAX_LATENCIES = 2**20
 
 
 @dataclass(slots=True)
@@ -146,29 +144,17 @@ class RoundTimes:
         whichever is longer; with very many links the least latency in all rounds.
         """
         way = self._ways.of(whole.round.pattern)
-        rate, stages, links = self._capacity_of(way)[way.used], int(whole.first.max()) + 1, len(way.used)
-        message = np.repeat(np.arange(len(whole.first)), np.diff(way.routes.offsets))
-        places = whole.first[message] * links + way.place
-        carried = np.bincount(places, whole.round.bytes[message] * way.routes.weights, stages * links)
-        # Bytes on each link in the rounds before each round.
-        until = np.zeros((stages + 1, links))
-        np.cumsum(carried.reshape(stages, -1), axis=0, out=until[1:])
-        each_latency = stages * links <= _MAX_LATENCIES
-        soonest_ps = np.full((stages if each_latency else 1, links), np.inf)
-        rows = places if each_latency else way.place
-        np.minimum.at(soonest_ps.reshape(-1), rows, way.routes.latency_ps[message])
-        so_far_ps = np.broadcast_to(np.minimum.accumulate(soonest_ps), (stages, links))
-        from_there_ps = np.broadcast_to(np.minimum.accumulate(soonest_ps[::-1])[::-1], (stages, links))
-        # Rounds with the same first and last active stage have the same messages.
-        rounds = np.arange(1, stages + whole.times)
-        begun, ended = np.minimum(rounds, stages), np.maximum(rounds - whole.times, 0)
-        at_least_ps = 0
-        for both, times in zip(*np.unique(begun * stages + ended, return_counts=True), strict=True):
-            first, last = both % stages, both // stages - 1
-            sent_bytes = until[last + 1] - until[first]
-            busy_ps = (np.maximum(so_far_ps[last], from_there_ps[first]) + sent_bytes / rate)[sent_bytes > 0]
-            at_least_ps += int(times) * int(busy_ps.max(initial=0))
-        return at_least_ps
+        each_latency = considers_each_latency(whole, way)
+        bound = PipelineBound.of(crossings_of(whole, way), len(way.used), whole.times, each_latency=each_latency)
+        return bound.at_least_ps(self._capacity_of(way)[way.used])
+
+    def kept_shape(self, schedule: Schedule) -> tuple[ScheduleShape, Floats] | None:
+        """Return the shape of a schedule that is kept for several rates, and the capacities of its kinds of links."""
+        kept = self._ways.kept
+        shape = None if kept is None else kept.shape(schedule)
+        if kept is None or shape is None or (capacity := kept.capacity(self._capacity)) is None:
+            return None
+        return shape, capacity
 
     def _times(self, sent: Round) -> _RoundBounds:
         digest = blake2b(sent.pattern.key, digest_size=16)

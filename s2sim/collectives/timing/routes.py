@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -14,6 +15,9 @@ from s2sim.collectives.timing.library_profile import PatternCache
 from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, concatenate_routes
+
+if TYPE_CHECKING:
+    from s2sim.collectives.timing.shapes import KeptSchedules
 
 OnRoutes = Callable[[Ints, Ints, Ints], None]
 
@@ -120,8 +124,7 @@ class RouteTable:
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        # Schedules for timers at several rates, where somebody keeps them
-        self.kept: dict[Hashable, list[Schedule]] | None = None
+        self.kept: KeptSchedules | None = None  # Schedules for timers at several rates, where somebody keeps them
         self._found: dict[bytes, RouteSet] = {}
         self._crossings = 0
         self._packed: dict[bytes, Routes] = {}

@@ -104,8 +104,6 @@ AUTO = "auto"
 # Another algorithm is named that takes less than this share of the chosen one's time.
 _CLEARLY = 0.9
 _MOST_RANKS_OF_ALL = 128
-# Steps times ranks of schedules at several rates, up to which all steps are kept.
-_MOST_KEPT = 1 << 16
 # Messages whose bytes are added up before they are yielded, so that alternating patterns are yielded once.
 _MESSAGES_PER_BATCH = 1 << 17
 
@@ -337,15 +335,7 @@ class Timer:
         rates = self.profile.rates_of(self.cluster)
         if kept is None or rates is None or not same_at_rates(made):
             return self._make_schedules(made, demand)
-        key = made, demand, self.profile, rates
-        if key not in kept:
-            kept[key] = self._make_schedules(made, demand)
-            for number, schedule in enumerate(kept[key]):
-                stage = schedule.stage
-                if len(stage.steps) * schedule.places <= _MOST_KEPT:
-                    # Steps that are created on access, once for all rates.
-                    kept[key][number] = replace(schedule, stage=replace(stage, steps=tuple(stage.steps)))
-        return kept[key]
+        return kept.of((made, demand, self.profile, rates), lambda: self._make_schedules(made, demand))
 
     def _make_schedules(self, algorithm: Algorithm, demand: Demand) -> list[Schedule]:
         schedule = algorithm.schedule(demand, self.cluster)
