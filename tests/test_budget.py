@@ -9,8 +9,8 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "s2sim"
-MAX_LINES = 77_200
-MAX_FILES = 480
+MAX_LINES = 73_000
+MAX_FILES = 400
 MAX_FILE_LINES = 400
 SMALL_LINES = 40
 MAX_SMALL_FILES = 60

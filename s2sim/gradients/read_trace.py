@@ -13,7 +13,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 from zipfile import ZipFile
@@ -24,7 +24,7 @@ from numpy.typing import NDArray
 from s2sim.codecs.floats import BFLOAT16, from_half
 from s2sim.errors import TraceError, unknown_name
 from s2sim.files import data_directory
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.gradients.manifest import MANIFEST_NAME, LayerEntry, Manifest, gradient_file_name, read_inside, read_manifest
 from s2sim.gradients.statistics import Statistics, check_place, trace_statistics
 from s2sim.units import format_bytes, format_number_of
@@ -133,6 +133,15 @@ def shipped_traces() -> list[tuple[str, str, str]]:
 _STATISTICS_TOLERANCE = 1e-9
 # More than any header of tensors needs; the format itself allows 100 MB.
 _MAX_HEADER_BYTES = 2**24
+# Of gradients of later steps.
+_MOST_KEPT_BYTES = 2**28
+
+
+class _Kept(dict[tuple[int, int], Gradient]):
+    """Gradients by step and rank that were read, which other processes read anew."""
+
+    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+        return _Kept, ()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,6 +151,15 @@ class Trace:
     name: str
     directory: Path
     manifest: Manifest
+    _kept: _Kept | None = field(default=None, repr=False)
+
+    def keeping(self) -> Trace:
+        """Return the same trace, which reads each file once: a run takes the same gradients several times.
+
+        Those of the first step are kept, which a run holds together in any case, and of others what takes less than
+        256 MiB.
+        """
+        return replace(self, _kept=_Kept())
 
     @property
     def world_size(self) -> int:
@@ -165,6 +183,14 @@ class Trace:
         range and increasing, values finite.
         """
         check_place(self.name, self, step, rank)
+        if self._kept is None:
+            return self._read(step, rank)
+        found = self._kept.get((step, rank)) or self._read(step, rank)
+        if step == 0 or len(self._kept) * sum(stored(layer).nbytes for layer in found.layers) < _MOST_KEPT_BYTES:
+            self._kept[step, rank] = found
+        return found
+
+    def _read(self, step: int, rank: int) -> Gradient:
         file_name = gradient_file_name(step, rank)
         label = f"trace {self.name}, {file_name}"
         # Values, row numbers, scales, and a header that names them.

@@ -182,11 +182,12 @@ def _draw(generator: np.random.Generator, tail: str, shape: tuple[int, ...]) -> 
 AnyTrace: TypeAlias = Trace | SyntheticTrace | ExtrapolatedRanks
 
 
-def load_trace(spec: str | Path, *, workers: int, seed: int = 0) -> AnyTrace:
+def load_trace(spec: str | Path, *, workers: int, seed: int = 0, keep: bool = False) -> AnyTrace:
     """Return the trace that ``spec`` names, with ``workers`` ranks: beyond the recorded ones a fitted law draws them.
 
     It names a shipped trace, a trace directory, or is ``synthetic:density=...,overlap=...,tail=...``. ``seed`` is the
-    root of a synthetic trace, and of ranks that were not recorded.
+    root of a synthetic trace, and of ranks that were not recorded. With ``keep`` what was read is kept, see
+    `s2sim.gradients.read_trace.Trace.keeping`.
     """
     if workers < 1:
         raise TraceError(f"{workers} workers were asked for; there must be at least 1")
@@ -195,7 +196,7 @@ def load_trace(spec: str | Path, *, workers: int, seed: int = 0) -> AnyTrace:
             raise TraceError(f"seed={seed} is negative; use 0 or more")
         _, options = split_option_string(spec)
         return SyntheticTrace(build(SyntheticOptions, options, "synthetic"), workers, seed)
-    trace = open_trace(spec)
+    trace = open_trace(spec).keeping() if keep else open_trace(spec)
     if workers <= trace.world_size:
         return trace
     if trace.world_size < MIN_RANKS:

@@ -82,7 +82,15 @@ class CellRecorder:
 
 
 def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeMap:
-    """Return the map of winners of a spec; after Ctrl-C of the cells that are finished."""
+    """Return the map of winners; after Ctrl-C of the cells that are finished.
+
+    Parameters
+    ----------
+    spec : RegimeSpec
+        Gradients, networks and reducers.
+    progress : ProgressWatcher
+        Called as the work advances.
+    """
     scenario = resolve_regimes(spec)
     networks = [(each, each.scenario.timer(spec.workers)) for each in scenario.networks]
     each = len(scenario.reducers) + len(networks)

@@ -249,7 +249,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         where = replace(where, groups=groups_for_all(spec.groups, spec.workers))
     several = spec.by_default or len(reducers) > 1  # Others are left if one refuses the gradients
     ranks = where.ranks_of(max(spec.workers))
-    trace = load_trace(spec.trace, workers=ranks, seed=spec.seed)
+    trace = load_trace(spec.trace, workers=ranks, seed=spec.seed, keep=True)
     check_ranks(ranks, trace)
     for item in reducers:
         # A wrong name of an algorithm is refused now, not once gradients are there.
