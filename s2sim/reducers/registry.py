@@ -65,7 +65,7 @@ REDUCERS = Registry(
         "node-union": "s2sim.reducers.systems.node_union:NodeUnion",
         "owner-reduce": "s2sim.reducers.systems.exact_rows:OwnerReduce",
         "gather-rows": "s2sim.reducers.systems.exact_rows:GatherRows",
-        "embrace": "s2sim.reducers.systems.exact_rows:EmbRace",
+        "embrace": "s2sim.reducers.systems.embrace:EmbRace",
         "per-layer": "s2sim.reducers.systems.per_layer:PerLayer",
         "s2": "s2sim.reducers.systems.s2:S2",
         "s2-exact": "s2sim.reducers.systems.s2_exact:S2Exact",
@@ -90,7 +90,7 @@ REDUCERS = Registry(
         "scalecom": "s2sim.reducers.systems.global_topk:ScaleCom",
         "sketched-sgd": "s2sim.reducers.systems.sketches:SketchedSGD",
         "fetchsgd": "s2sim.reducers.systems.sketches:FetchSGD",
-        "ccss": "s2sim.reducers.systems.s2:CCSS",
+        "ccss": "s2sim.reducers.systems.ccss:CCSS",
         "deepreduce": "s2sim.reducers.systems.deepreduce:DeepReduce",
     },
 )

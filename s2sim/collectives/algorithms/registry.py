@@ -9,7 +9,8 @@ from typing import ClassVar, Protocol, cast
 
 import numpy as np
 
-from s2sim.collectives.algorithms.ring import Chain, Ring
+from s2sim.collectives.algorithms.chain import Chain
+from s2sim.collectives.algorithms.ring import Ring
 from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage, up_and_down
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
@@ -86,14 +87,14 @@ ALGORITHMS = Registry(
         "direct": "s2sim.collectives.algorithms.all_to_all:Direct",
         "binary-tree": "s2sim.collectives.algorithms.tree:BinaryTree",
         "hierarchical": "s2sim.collectives.algorithms.hierarchical:HierarchicalAllReduce",
-        "torus": "s2sim.collectives.algorithms.hierarchical:Torus",
+        "torus": "s2sim.collectives.algorithms.torus:Torus",
         "parameter-server": "s2sim.collectives.algorithms.aggregators:ParameterServer",
         "in-network": "s2sim.collectives.algorithms.aggregators:InNetwork",
         "nvls-tree": "s2sim.collectives.algorithms.aggregators:NvlsTree",
         "pairwise": "s2sim.collectives.algorithms.all_to_all:Pairwise",
         "spread": "s2sim.collectives.algorithms.all_to_all:SpreadOut",
         "binomial": "s2sim.collectives.algorithms.tree:Binomial",
-        "chain": "s2sim.collectives.algorithms.ring:Chain",
+        "chain": "s2sim.collectives.algorithms.chain:Chain",
     },
 )
 
