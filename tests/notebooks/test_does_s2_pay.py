@@ -91,12 +91,12 @@ def test_as_a_script_it_prints_the_verdict_of_the_same_run(capsys):
 @pytest.mark.parametrize("path", ["/etc/passwd", "../elsewhere", "synthetic:law=/etc/law.json"])
 def test_a_field_reads_no_file_outside_the_folder(ran, app, path, capsys):
     """What the command names may be anywhere; what is typed into the page may not."""
-    from marimo.ui import text
+    from marimo import ui
 
     names = ("choose", "given", "library", "library_options", "nic", "topology", "topology_file", "trace", "workers")
     fields = {name: ran[1][name] for name in names}
     with pytest.raises(SystemExit):
-        app.run(defs={**fields, "trace_path": text(value=path)})
+        app.run(defs={**fields, "trace_path": ui.text(value=path)})
     assert f"{path} is outside {Path.cwd()}" in capsys.readouterr().err
 
 
