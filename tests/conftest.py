@@ -34,11 +34,13 @@ def pytest_configure():
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Mark what runs only with an extra: all of three folders, and tests that are skipped for want of one."""
+    """Mark what runs only with an extra: all of three folders, and tests skipped without one; the longest first."""
     for item in items:
         reasons = [mark.kwargs.get("reason", "") for mark in item.iter_markers("skipif")]
         if {"pytorch", "compiled", "notebooks"} & set(item.path.parts) or any("the extra" in why for why in reasons):
             item.add_marker("extra")
+    # It takes two minutes: begun first, it does not run alone at the end.
+    items.sort(key=lambda item: "[s2sim dev validate]" not in item.name)
 
 
 def pytest_collection():
