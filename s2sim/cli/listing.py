@@ -129,11 +129,8 @@ def list_command(
         pages = f"{_REDUCERS}, {_LIBRARIES}, {', '.join(HARDWARE)}"
         raise OptionError(f"{kind} {name}: {pages} alone have pages; s2sim list {kind} has what is known of all")
     check_targets(json=json)
-    if kind == _LIBRARIES and name is not None:
-        _list_quantities(kind, name, json)
-        return
-    if table and kind != _REDUCERS:
-        raise OptionError("--table is one of reducers: s2sim list reducers --table")
+    if table and (kind != _REDUCERS or name is not None):
+        raise OptionError("--table is one of all reducers: s2sim list reducers --table")
     if kind == _REDUCERS and (name is not None or table or json is not None):
         _list_reducers(name, json, table=table)
         return

@@ -124,3 +124,8 @@ def test_a_library_shows_what_it_adds_with_the_origin_of_each(library, s2sim):
 def test_what_adds_nothing_has_no_constants(fails):
     assert "adds nothing to the wire" in fails("list", "libraries", "ideal")
     assert "'mpi'" in fails("list", "libraries", "mpj")
+
+
+@pytest.mark.parametrize("what", [("libraries", "nccl"), ("libraries",), ("reducers", "topk"), ()])
+def test_a_table_is_of_all_reducers_alone(what, fails):
+    assert "--table is one of all reducers" in fails("list", *what, "--table")
