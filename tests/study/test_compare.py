@@ -62,4 +62,5 @@ def test_payload_is_what_a_rank_hands_in(rows):
     # Index and value of the largest per cent of all elements.
     assert by_name["topk:density=0.01"].payload_bytes_per_rank == 320 * 8
     (alone,) = s2sim.run("fat-tree", workers=1, trace=TRACE, reducers=["dense"]).rows
+    assert alone.judgement.speedup == 1
     assert (alone.payload_bytes_per_rank, alone.bytes_sent_per_rank) == (dense.payload_bytes_per_rank, 0)

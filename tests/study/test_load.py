@@ -20,6 +20,12 @@ def test_run_is_loaded_from_text_and_file(result, tmp_path):
     assert str(type(result).load(text)) == str(result)
 
 
+def test_an_iteration_is_loaded_with_the_batches_at_which_it_pays():
+    result = s2sim.run("leaf-spine", workers=4, profile="resnet-18", reducers=["fp16"], thorough=False)
+    assert result.verdict.pays_over[0].spans
+    assert type(result).load(json.dumps(result.to_json())) == result
+
+
 def test_the_repr_of_a_result_is_one_line(result):
     assert repr(result) == f"<s2sim run: {str(result).splitlines()[0]}>"
 

@@ -91,6 +91,7 @@ def test_two_streams_and_a_host_loop_change_what_a_codec_costs():
     )
     assert loop.iteration.codec > plain.iteration.codec + 0.02
     assert streams.iteration_s != plain.iteration_s
+    assert (streams.iteration.streams, plain.iteration.streams) == (2, 1)
 
 
 @pytest.mark.parametrize(
