@@ -42,6 +42,12 @@ CASES = {
         "discipline": "per-tensor",
         "break_even": False,
     },
+    "llama-7b, ddp, 1,024 ranks, bf16, with break-even": {
+        "topology": "dgx-h100",
+        "workers": 1024,
+        "profile": "llama-7b",
+        "reducers": ("dense", "bf16"),
+    },
     "every rank by itself, 16 ranks, no break-even": {**ON_DGX, "workers": 16, "compute_cv": 0.05, "break_even": False},
 }
 
