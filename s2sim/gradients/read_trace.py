@@ -179,13 +179,15 @@ class Trace:
     def gradient(self, step: int, rank: int) -> Gradient:
         """Return one rank's gradient of one step: float32 arrays, row-sparse layers as rows + values.
 
-        The file is read now, and what is read is what is checked: structure, checksum, shapes, types, rows in
-        range and increasing, values finite.
+        The file is read now, unless it is kept, and what is read is what is checked: structure, checksum, shapes,
+        types, rows in range and increasing, values finite.
         """
         check_place(self.name, self, step, rank)
         if self._kept is None:
             return self._read(step, rank)
-        found = self._kept.get((step, rank)) or self._read(step, rank)
+        if (step, rank) in self._kept:
+            return self._kept[step, rank]
+        found = self._read(step, rank)
         if step == 0 or len(self._kept) * sum(stored(layer).nbytes for layer in found.layers) < _MOST_KEPT_BYTES:
             self._kept[step, rank] = found
         return found
