@@ -121,7 +121,7 @@ class Experiment(Generic[S]):
             )
         if not self.path:
             raise OptionError("--spec names no file: write --spec FILE")
-        spec: S = self.cls.load(Path(self.path))  # type: ignore[attr-defined]
+        spec: S = self.cls.load(Path(self.path))  # type: ignore[attr-defined]  # every spec has it
         return spec
 
     def spec(self, **more: Any) -> S:
