@@ -131,13 +131,14 @@ Readers: TypeAlias = dict[str, Callable[[FieldReader, str], Any]]
 
 NCCL_FIELDS: Readers = {
     **dict.fromkeys(("launch.collective", "launch.gpu", "launch.channel"), FieldReader.latency),
-    # Per peer in a rank's node and in others, for collectives that consist of sends and receives
-    **dict.fromkeys(("peer.inside", "peer.network"), FieldReader.latency),
+    # Of collectives that consist of sends and receives: per peer on the host, and per peer in another node
+    **dict.fromkeys(("peer.message", "peer.network"), FieldReader.latency),
+    "protocol.*.launch": FieldReader.latency,  # In addition to `launch.collective`
     "protocol.*.share": _read_share,  # Data in a byte that is sent
-    # Of one rank, data and flags, and the same between nodes
-    **dict.fromkeys(("protocol.*.limit", "protocol.*.network-limit"), _read_limit),
+    "protocol.*.limit": _read_limit,  # Of one rank, data and flags, where no generation has one
     # Of a hop over each kind of link inside a node, and between nodes in addition to the network's latency
     **dict.fromkeys(("protocol.*.network", *(f"protocol.*.{link}" for link in LINKS)), FieldReader.latency),
+    "protocol.*.posting": FieldReader.latency,  # Of the host for each message between nodes
     # Whether it needs NVLink inside nodes, and between nodes paths without a processor
     "protocol.*.ways": lambda fields, field: fields.text(field, "all", ("all", "direct")) == "direct",
     "protocol.*.messages": _read_size,  # Largest message, for collectives that consist of sends and receives
@@ -219,7 +220,12 @@ def read_constants(path: Path, own: ConstantOverrides = (), readers: Readers = N
     # Of generations without a table no NVSwitch reduces.
     tables["in-network"] = tuple(each for each in tables.get("generation", ()) if each in content.get("in-network", ()))
     readers = readers | {f"since.{each}": _read_version for each in tables.get("protocol", ())}
-    # Limit of one channel over several nodes, as bus bandwidth, by algorithm and protocol.
+    # Limits of data: of a rank inside a node by protocol, and of one channel over several nodes, as bus bandwidth, by
+    # algorithm and protocol.
+    each_limit = [
+        f"{each}{nodes}" for each in tables.get("protocol", ()) for nodes in ("", "-two-nodes", "-more-nodes")
+    ]
+    readers |= {f"generation.*.{each}": _read_limit for each in each_limit}
     channels = [f"{of}-{each}" for of in ("tree", "ring") for each in tables.get("protocol", ())]
     readers |= {f"generation.*.{each}{nodes}": _read_limit for each in channels for nodes in ("", "-two-nodes")}
     known = {

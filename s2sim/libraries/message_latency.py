@@ -87,20 +87,29 @@ def transport_of(spec: NodeSpec, library: str) -> str:
     return spec.transport
 
 
+@dataclass(frozen=True, slots=True)
+class Sending:
+    """How the messages of a pattern are sent between nodes."""
+
+    announced: bool = False  # Whether they wait for a rendezvous
+    use: float = 1.0  # Share of the channels that have data
+    # The host posts messages one after another. In rings, which infinity stands for, a hop inside a node takes at least
+    # as long as that, since each step has a post; in pipelines each chunk of so many bytes does; 0 is neither.
+    chunk_bytes: float = 0.0
+
+
 def message_overheads(
     constants: LibraryConstants,
     protocol: str,
     pattern: Pattern,
     cluster: Cluster,
     channel: tuple[str, float] = ("", inf),
-    *,
-    announced: bool = False,
+    sending: Sending = Sending(),
 ) -> Overheads:
     """Return the overheads of hops and protocol for each message of a pattern without switch reduction.
 
     Inside a node they depend on the link (NVLink, PCIe or host memory), between nodes on the slower and the narrower of
-    both ends, where ``channel`` is a constant that limits the data of a message, with its bytes per second. With
-    ``announced``, messages wait for a rendezvous.
+    both ends, where ``channel`` is a constant that limits the data of a message, with its bytes per second.
     """
     nodes = cluster.layout.node_set
     spec = nodes.spec[cluster.node_of_rank]
@@ -117,7 +126,9 @@ def message_overheads(
     all_messages = np.zeros(pattern.messages, np.int64)
     protocol_share = select_constant("share", constants.named(f"protocol.{protocol}.share"), all_messages)
     if inside.all():
-        # All messages that a rank sends concurrently share one limit.
+        # All messages that a rank sends concurrently share one limit, which on one node is one of data.
+        if channel[1] < inf and len(np.unique(cluster.node_of_rank)) == 1:
+            limit, limit_Bps = channel[0], channel[1] / constants[f"protocol.{protocol}.share"]
         counts, at_once = np.unique(np.bincount(pattern.src)[pattern.src], return_inverse=True)
         of_rank = [(limit, limit_Bps / count) for count in counts.tolist()]
         return overheads_of(
@@ -125,6 +136,9 @@ def message_overheads(
             [select_constant("share", shares, share_row), protocol_share],
             [select_constant("limit", of_rank, at_once)],
         )
+    if sending.chunk_bytes == inf:
+        (post,) = constants.named(f"protocol.{protocol}.posting")
+        hops = [max(hop, post, key=lambda named: named[1]) for hop in hops]
     paths = [inter_node_path(constants, each) for each in nodes.specs]
     path_ps = np.array([path_latency_ps(constants, path) for path in paths])
     path_shares = constants.named(*(f"{network}.share" for network, _ in paths))
@@ -139,10 +153,10 @@ def message_overheads(
     nowhere = len(paths)
     latencies = [
         select_constant("hop", [*each, ("", 0)], np.where(inside, nowhere, slower))
-        for each in zip(*(path_latencies(constants, path, announced=announced) for path in paths), strict=True)
+        for each in zip(*(path_latencies(constants, path, announced=sending.announced) for path in paths), strict=True)
     ]
     most = [
-        _inter_node_limit(constants, protocol, each, path, channel)
+        _inter_node_limit(constants, protocol, each, path, channel, sending)
         for each, path in zip(nodes.specs, paths, strict=True)
     ]
     most_Bps = np.array([value for _, value in most])
@@ -156,16 +170,27 @@ def message_overheads(
 
 
 def _inter_node_limit(
-    constants: LibraryConstants, protocol: str, spec: NodeSpec, path: tuple[str, str], channel: tuple[str, float]
+    constants: LibraryConstants,
+    protocol: str,
+    spec: NodeSpec,
+    path: tuple[str, str],
+    channel: tuple[str, float],
+    sending: Sending,
 ) -> tuple[Powers, float]:
     """Return the constants and the value of the least limit between nodes at one end, in bytes/s on the network."""
     name, data_Bps = channel
     network, to_network = path
     shares = f"protocol.{protocol}.share", f"{network}.share"
-    own = constants.named(f"protocol.{protocol}.limit", f"protocol.{protocol}.network-limit", f"{network}.stream")
+    share = constants[shares[0]] * constants[shares[1]]
+    own = constants.named(f"protocol.{protocol}.limit", f"{network}.stream")
     limits: list[tuple[Powers, float]] = [(((field, -1),), limit_Bps) for field, limit_Bps in own]
-    of_channel_Bps = data_Bps / (constants[shares[0]] * constants[shares[1]])
-    limits.append((((name, -1), *((share, 1) for share in shares)), of_channel_Bps))
+    of_data: Powers = tuple((each, 1) for each in shares)
+    limits.append((((name, -1), *of_data), data_Bps / share))
+    if 0 < sending.chunk_bytes < inf:
+        posts = constants.named(f"protocol.{protocol}.posting", f"{network}.rendezvous" if sending.announced else "")
+        post, post_ps = max(posts, key=lambda each: each[1])
+        if post_ps:
+            limits.append((((post, 1), *of_data), sending.chunk_bytes * PS_PER_S / post_ps / share))
     if spec.pcie is not None and spec.path != "switch":
         limits.append((((f"{to_network}.share", -1),), spec.pcie.rate_Bps * constants[f"{to_network}.share"]))
     return min(limits, key=lambda limit: limit[1])
@@ -276,8 +301,6 @@ def switch_reduction_overheads(
     legs, fabric = sent.pattern.legs, cluster.fabric
     once = np.zeros(1, np.int64)
     latencies = [select_constant("in-network", constants.named("in-network.latency"), once)]
-    stages, limit_Bps = constants["in-network.stages"], np.inf
-    powers: Powers = (("in-network.stages", 1),)
     # The constant of the share of the rate that switches reach, if there is one.
     name, generation = "", constants.generation_of(cluster.shape.gpu)
     if generation in constants.tables["in-network"]:
@@ -285,31 +308,32 @@ def switch_reduction_overheads(
         where = "-over-nodes" if legs is not None else "-over-hosts" if several else ""
         name = f"in-network.{generation}.share{where}"
     share = constants[name] if name else 1.0
-    own = select_constant("share", [(name, share)], once)
-    limited_by: Powers = ()
+    lanes = max(int(constants["in-network.channels"]), min_channels) * int(np.bincount(cluster.node_of_rank).max())
+    flight_bytes = nvls_in_flight_bytes(float(sent.bytes[0]), lanes, over_nodes=legs is not None)
     if legs is None:
-        routes = cluster.reduction_tree()
+        own = select_constant("share", [(name, share)], once)
+        limit = select_constant("limit", [("", np.inf)], once)
+        rate_Bps = float(cluster.reduction_tree().narrowest(fabric.rate_Bps)[0]) * share
+        powers: Powers = (("in-network.stages", 1), *own.powers[0])
+        stages = constants["in-network.stages"]
     else:
         ways = [inter_node_path(constants, spec) for spec in cluster.layout.node_set.specs]
         slowest = max(ways, key=lambda way: path_latency_ps(constants, way))
         between = constants.named(f"protocol.{protocol}.network")
         between += path_latencies(constants, slowest, announced=True)
         latencies += [select_constant("hop", [each], once, legs.depth) for each in between if each[1]]
-        stages, powers = legs.depth + 1, ()
         passed = cluster.routes(legs.src, legs.dst)
         load = np.bincount(passed.links, passed.weights, len(fabric)) * legs.share
-        routes = cluster.reduction_over_nodes(passed, legs.share, legs.depth)
         narrowest = min((f"{network}.share" for network, _ in ways), key=constants.__getitem__)
-        limit_Bps = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * constants[narrowest]
-        limited_by = ((narrowest, -1),)
-    lanes = max(int(constants["in-network.channels"]), min_channels) * int(np.bincount(cluster.node_of_rank).max())
-    size_bytes = float(sent.bytes[0])
-    own_Bps = float(routes.narrowest(fabric.rate_Bps)[0]) * share
-    flight_bytes = nvls_in_flight_bytes(size_bytes, lanes, over_nodes=legs is not None)
-    fill_ps = round(stages * flight_bytes / min(limit_Bps, own_Bps) * PS_PER_S)
-    powers += limited_by if limit_Bps < own_Bps else own.powers[0]
+        # NVSwitches and interfaces have shares of their own, so that what is slower is a limit.
+        of_links = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * constants[narrowest]
+        inside = cluster.reduction_over_nodes(passed, 0.0, legs.depth)
+        of_switches = float(inside.narrowest(fabric.rate_Bps)[0]) * share if len(inside.links) else np.inf
+        own = select_constant("share", [("", 1.0)], once)
+        limit = select_constant(
+            "limit", [min(((narrowest, of_links), (name, of_switches)), key=lambda each: each[1])], once
+        )
+        rate_Bps, powers, stages = float(limit.each[0]), limit.powers[0], legs.depth + 1
+    fill_ps = round(stages * flight_bytes / rate_Bps * PS_PER_S)
     latencies.append(MessageConstants("fill", (powers,), np.array([float(fill_ps)]), once))
-    # A limit is in bytes on the network, of which only a share is data.
-    limited_by += tuple((each, 1) for each, _ in own.powers[0])
-    limit = MessageConstants("limit", (limited_by,), np.array([limit_Bps / share]), once)
     return overheads_of(latencies, [own], [limit])

@@ -1,11 +1,11 @@
-"""The profile of NCCL and its descendants: the overheads of launches, hops and protocols, and NCCL's own tuner."""
+"""The profile of NCCL and its descendants: the overheads of launches, hops and protocols, and what it chooses by."""
 
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
-from math import ceil, floor, log2
+from math import ceil
 
 import numpy as np
 
@@ -20,6 +20,7 @@ from s2sim.libraries.constants import Version
 from s2sim.libraries.message_latency import (
     MAX_PIECES,
     ConstantsProfile,
+    Sending,
     inter_node_path,
     message_overheads,
     most_peers,
@@ -27,10 +28,13 @@ from s2sim.libraries.message_latency import (
     switch_reduction_overheads,
     tree_pieces,
 )
+from s2sim.libraries.tuner import channel_graph, estimate_us
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.shape import ClusterShape, NodeSpec
 
 _CHANNELS_WITHOUT_NVLINK = 2
+_BLOCKS_A_CHANNEL = 2  # of a channel that NCCL's search finds between nodes
+_FLAGGED = "LL"  # the protocol with a flag beside each four bytes
 _MESSAGES = ("all_to_all", "send_recv")  # kinds that consist of sends and receives
 
 
@@ -85,6 +89,14 @@ class NcclProfile(ConstantsProfile):
         reduces = reduces and self.only in ("", self._plain)
         return ("ring", *trees, *((switch,) if reduces else ()))
 
+    def estimate_us(self, schedule: Schedule, cluster: Cluster) -> float | None:
+        """Return NCCL's own estimate of a schedule in microseconds; None for one rank, or GPUs without constants."""
+        generation = self._constants.generation_of(cluster.shape.gpu)
+        if generation is None or schedule.demand.ranks == 1:
+            return None
+        algorithm = schedule.algorithm.partition(":")[0]
+        return estimate_us(_graph(cluster, generation), schedule.demand, algorithm, schedule.protocol, self.version)
+
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[LibraryProfile, ...]:
         """Return one profile per protocol of this cluster; switch reduction and large messages use plain data only."""
         constants, kind = self._constants, schedule.demand.kind
@@ -119,8 +131,11 @@ class NcclProfile(ConstantsProfile):
             # NCCL launches no kernel for a single rank (`ncclLaunchOneRank`).
             return ()
         times = {"launch.collective": 1}
+        if self.protocol and not schedule.assisted:
+            times[f"protocol.{self.protocol}.launch"] = 1
         if schedule.demand.kind in _MESSAGES:
-            times["peer.inside"], times["peer.network"] = most_peers(schedule.demand, cluster.node_of_rank)
+            inside, between = most_peers(schedule.demand, cluster.node_of_rank)
+            times |= {"peer.message": inside + between, "peer.network": between}
         return self._launch_terms(times)
 
     def host_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
@@ -128,51 +143,79 @@ class NcclProfile(ConstantsProfile):
         if not self.one_process:
             return ()
         gpus = int(np.bincount(cluster.host_of_rank).max())
+        if schedule.demand.kind in _MESSAGES:
+            calls = sum(most_peers(schedule.demand, cluster.node_of_rank))
+            return self._launch_terms({"launch.gpu": gpus, "peer.message": gpus * calls})
         return self._launch_terms({"launch.gpu": gpus, "launch.channel": gpus * self.blocks(schedule.demand, cluster)})
 
     def _launch_terms(self, times: Mapping[str, int]) -> tuple[MessageConstants, ...]:
         once, constants = np.zeros(1, np.int64), self._constants
         return tuple(
-            select_constant("launch", constants.named(name), once, count) for name, count in times.items() if count
+            select_constant("launch", constants.named(name), once, count)
+            for name, count in times.items()
+            if count * constants[name]
         )
 
     def blocks(self, demand: Demand, cluster: Cluster) -> int:
-        """Return the number of channels of a buffer, each of which is a thread block."""
-        constants = self._constants
+        """Return the number of channels of a buffer of plain data, each of which is a thread block."""
+        return self._filled(demand.buffer_bytes / self._constants[f"protocol.{self._plain}.part"], cluster)
+
+    def _filled(self, parts: float, cluster: Cluster) -> int:
+        constants, most = self._constants, _CHANNELS_WITHOUT_NVLINK
         generation = constants.generation_of(cluster.shape.gpu)
-        linked = all(spec.nvlink is not None for spec in cluster.layout.node_set.specs)
-        most = _CHANNELS_WITHOUT_NVLINK
-        if generation is not None and linked:
+        if generation is not None and all(spec.nvlink is not None for spec in cluster.layout.node_set.specs):
             most = int(constants[f"generation.{generation}.channels"])
-        return max(1, min(most, ceil(demand.buffer_bytes / constants[f"protocol.{self._plain}.part"])))
+        return max(1, ceil(min(most, parts)))
+
+    def _use_of_channels(self, schedule: Schedule, cluster: Cluster) -> float:
+        """Return the share of the channels that a buffer fills: each has a least part of it, of a ring with LL a rank.
+
+        `topoGetAlgoInfo` in src/enqueue.cc, NCCL v2.30.7-1.
+        """
+        demand, around = schedule.demand, _around(schedule)
+        if demand.kind in _MESSAGES or (demand.kind != "all_reduce" and not around):
+            return 1.0
+        parts = demand.buffer_bytes / self._constants[f"protocol.{self.protocol}.part"]
+        if around and self.protocol == _FLAGGED:
+            parts /= demand.ranks
+        generation = self._constants.generation_of(cluster.shape.gpu)
+        several = generation is not None and len(np.unique(cluster.node_of_rank)) > 1
+        most = max(_graph(cluster, generation).blocks, self.min_channels) if several else self._filled(np.inf, cluster)
+        return max(1, min(most, int(parts))) / most
 
     def cache_key(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Hashable | None:
         """Return all inputs of `overheads`; those of switches depend on rates and sizes."""
         if sent.pattern.through_switch:
             return None
-        announced = self._announced(sent, schedule, cluster)
         whole = schedule.stage.whole
-        around = schedule.algorithm.partition(":")[0] == "ring"
         pipeline = None if whole is None else (schedule.demand.kind == "all_reduce", whole.key)
-        return self, self.rates_of(cluster), announced, around, pipeline
+        return self, self.rates_of(cluster), self.sending(sent, schedule, cluster), _around(schedule), pipeline
+
+    def sending(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Sending:
+        """Return how the messages of a round are sent between nodes."""
+        whole, use = schedule.stage.whole, self._use_of_channels(schedule, cluster)
+        chunk_bytes = np.inf if _around(schedule) else 0.0 if whole is None else _bytes_a_post(whole)
+        return Sending(self._announced(sent, schedule, cluster), use, chunk_bytes)
 
     def rates_of(self, cluster: Cluster) -> Hashable:
-        """Return those to hosts, the only ones that limits follow, see `message_overheads`."""
-        return tuple(spec.pcie.rate_Bps if spec.pcie else 0.0 for spec in cluster.layout.node_set.specs)
+        """Return the rates to hosts, which limits follow, and the channels, which follow all rates."""
+        generation = self._constants.generation_of(cluster.shape.gpu)
+        channels = 0 if generation is None else _graph(cluster, generation).channels
+        return channels, *(spec.pcie.rate_Bps if spec.pcie else 0.0 for spec in cluster.layout.node_set.specs)
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return the overheads of hops and protocol; rounds of rings and pipelines have a round latency."""
         pattern, whole = sent.pattern, schedule.stage.whole
         if pattern.through_switch:
             return switch_reduction_overheads(self._constants, self.protocol, sent, cluster, self.min_channels)
-        announced = self._announced(sent, schedule, cluster)
+        sending = self.sending(sent, schedule, cluster)
         if whole is not None:
             channels = "tree" if schedule.demand.kind == "all_reduce" else ""
-            total = _message_overheads(self, whole.round.pattern, cluster, channels, announced)
+            total = _message_overheads(self, whole.round.pattern, cluster, channels, sending)
             part = total.take(pattern.part_of[1]) if pattern.part_of else total
             return replace(part, round_latency=_pipeline_latency(whole, total, cluster))
-        channels = "ring" if schedule.algorithm.partition(":")[0] == "ring" else ""
-        added = _message_overheads(self, pattern, cluster, channels, announced)
+        channels = "ring" if _around(schedule) else ""
+        added = _message_overheads(self, pattern, cluster, channels, sending)
         if channels:
             route_ps = cluster.routes(pattern.src, pattern.dst).latency_ps
             return replace(
@@ -181,22 +224,41 @@ class NcclProfile(ConstantsProfile):
         return added
 
     def each_message(
-        self, pattern: Pattern, cluster: Cluster, channels: str = "", *, announced: bool = False
+        self, pattern: Pattern, cluster: Cluster, channels: str = "", sending: Sending | None = None
     ) -> Overheads:
         """Return the overheads of each message of a pattern without switch reduction.
 
-        ``channels`` are ``ring`` or ``tree`` if a channel's rate is a limit; messages between nodes may be
-        ``announced`` first.
+        ``channels`` are ``ring`` or ``tree`` if the rate of channels is a limit.
         """
-        constants, nodes, channel = self._constants, len(np.unique(cluster.node_of_rank)), ("", np.inf)
+        sending = sending or Sending()
+        channel = self._channel_limit(cluster, channels, sending.use)
+        return message_overheads(self._constants, self.protocol, pattern, cluster, channel, sending)
+
+    def _channel_limit(self, cluster: Cluster, channels: str, use: float) -> tuple[str, float]:
+        """Return the constant that limits the data of a message, with its bytes/s where a share of channels is used."""
+        constants, nodes = self._constants, len(np.unique(cluster.node_of_rank))
         generation = constants.generation_of(cluster.shape.gpu)
-        if channels and generation is not None and nodes > 1:
-            field = f"generation.{generation}.{channels}-{self.protocol}"
+        if generation is None or (nodes > 1 and not channels):
+            return "", np.inf
+        table = f"generation.{generation}"
+        if nodes == 1:
+            return f"{table}.{self.protocol}", constants[f"{table}.{self.protocol}"] * use
+        graph, lanes = _graph(cluster, generation), channel_count(cluster, None)
+        blocks = max(graph.blocks, self.min_channels)
+        # A tree up and down has half of the bus bandwidth, and a channel has two trees.
+        parts = 4 * lanes if channels == "tree" else lanes
+        if self.protocol != _FLAGGED:
+            field = f"{table}.{channels}-{self.protocol}"
             if nodes == 2 and constants[f"{field}-two-nodes"] < np.inf:
                 field = f"{field}-two-nodes"
-            # A tree up and down has half of the bus bandwidth, and a channel has two trees.
-            channel = field, constants[field] / (4 if channels == "tree" else 1)
-        return message_overheads(constants, self.protocol, pattern, cluster, channel, announced=announced)
+            return field, constants[field] * use * blocks / _BLOCKS_A_CHANNEL / parts
+        # The filled channels send as fast as inside a node, in trees about half as fast, until the limit of the host.
+        of_blocks, of_host = f"{table}.{_FLAGGED}", f"{table}.{_FLAGGED}-{'two' if nodes == 2 else 'more'}-nodes"
+        filled = blocks * use / constants[f"{table}.channels"] / (2 if channels == "tree" else 1)
+        field, value = min(
+            (of_blocks, constants[of_blocks] * filled), (of_host, constants[of_host]), key=lambda limit: limit[1]
+        )
+        return field, value / parts
 
     def _announced(self, sent: Round, schedule: Schedule, cluster: Cluster) -> bool:
         """Return whether messages between nodes are announced: small buffers are not divided among all channels."""
@@ -206,8 +268,7 @@ class NcclProfile(ConstantsProfile):
         eager_bytes = min((constants[f"network.{name}.eager"] for name in known), default=0)
         largest_bytes = float(sent.bytes.max(initial=0))
         if demand.kind not in _MESSAGES:
-            around = schedule.algorithm.partition(":")[0] == "ring"
-            uncut_bytes = demand.buffer_bytes / (demand.ranks if around else 1)
+            uncut_bytes = demand.buffer_bytes / (demand.ranks if _around(schedule) else 1)
             largest_bytes = max(largest_bytes, min(uncut_bytes, constants[f"protocol.{self.protocol}.part"]))
         return largest_bytes / constants[f"protocol.{self.protocol}.share"] >= eager_bytes
 
@@ -216,12 +277,28 @@ class NcclProfile(ConstantsProfile):
         return max(self.protocol_names, key=lambda name: self._constants[f"protocol.{name}.share"])
 
 
+def _around(schedule: Schedule) -> bool:
+    return schedule.algorithm.partition(":")[0] == "ring"
+
+
+def _bytes_a_post(whole: CombinedRound) -> float:
+    """Return the bytes of a message for each post that a round of a pipeline waits for; 0 if there is one chunk.
+
+    The post of the first chunk is part of the latency of its hops.
+    """
+    rounds = int(whole.first.max(initial=0)) + whole.times
+    return float(whole.round.bytes.max(initial=0.0)) * rounds / (whole.times - 1) if whole.times > 1 else 0.0
+
+
+_graph = lru_cache(maxsize=16)(channel_graph)
+
+
 # Patterns with parts in rounds, for each of three protocols of two algorithms that are compared.
 @lru_cache(maxsize=8)
 def _message_overheads(
-    profile: NcclProfile, pattern: Pattern, cluster: Cluster, channels: str, announced: bool
+    profile: NcclProfile, pattern: Pattern, cluster: Cluster, channels: str, sending: Sending
 ) -> Overheads:
-    return profile.each_message(pattern, cluster, channels, announced=announced)
+    return profile.each_message(pattern, cluster, channels, sending)
 
 
 @lru_cache(maxsize=8)
@@ -238,67 +315,3 @@ def _all_direct(cluster: Cluster) -> bool:
     several = len(np.unique(cluster.node_of_rank)) > 1
     linked = not together or all(spec.nvlink is not None for spec in specs)
     return linked and (not several or all(spec.path == "switch" for spec in specs))
-
-
-# NCCL's own choice, by src/graph/tuning.cc of v2.30.7-1, in microseconds, by (tree, ring): base latencies, and those of
-# a step inside a node and between nodes.
-_BASE_US = {"LL": (6.8, 6.6), "Simple": (8.4, 8.4)}
-_NVLINK_US = {"LL": (0.6, 0.6), "Simple": (4.0, 3.4)}
-_PCIE_US = {"LL": (1.0, 1.0), "Simple": (4.0, 5.7)}
-_NETWORK_US = {"LL": (5.0, 2.7), "Simple": (14.0, 14.0)}
-_POSTING_US = {"LL": 1.0, "Simple": 3.0}
-# Shares of the bus bandwidth of a protocol.
-_RING_TERMS = {"LL": 0.5, "Simple": 1.0}
-_TREE_TERMS = {"LL": 0.92 / 3.8, "Simple": 0.92}
-# Factors of a tree's bandwidth, from 64 bytes on and for each doubling.
-_CORRECTION = {
-    "LL": (1, 1, 1, 1, 0.9, 0.8, 0.7, 0.7, 0.7, 0.7, 0.6, 0.5, 0.4, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1, 1, 1, 1),
-    "Simple": (
-        *(0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.8, 0.7, 0.6, 0.6, 0.5),
-        *(0.5, 0.5, 0.5, 0.6, 0.7, 0.8, 0.7, 0.7, 0.8, 0.9, 0.9),
-    ),
-}
-# Rings with at least that many bytes per channel and rank have longer latencies on GPUs before Ampere.
-_LONG_BYTES, _LONGER = 64, 1.9
-
-
-@dataclass(frozen=True, slots=True)
-class TunerModel(NcclProfile):
-    """NCCL with its own choice between rings and trees over several nodes, by its estimates.
-
-    It estimates a tree at half of the bus bandwidth for any number of nodes n, and a ring at n / (2 (n - 1)) of it: so
-    large messages use rings also where trees would be faster, as on two nodes.
-    """
-
-    def choose(self, demand: Demand, cluster: Cluster) -> str | None:
-        """Return ``ring`` if NCCL estimates it to be faster than a tree; None leaves the fastest."""
-        names = " ".join(self.candidates(demand, cluster))
-        if demand.kind != "all_reduce" or "double-binary-tree" not in names or "nvls" in names:
-            return None
-        tree_us, ring_us = estimates_us(demand.buffer_bytes, cluster)
-        return "ring" if ring_us <= tree_us else None
-
-
-def estimates_us(size_bytes: int, cluster: Cluster) -> tuple[float, float]:
-    """Return NCCL's estimates of a tree and of a ring over several nodes, in microseconds."""
-    ranks, nodes = cluster.workers, len(np.unique(cluster.node_of_rank))
-    ranks_per_node = ranks / nodes
-    specs = cluster.layout.node_set.specs
-    bus_GBps = min(spec.nics * spec.nic.rate_Bps for spec in specs) / 1e9
-    inside_us = _NVLINK_US if all(spec.nvlink is not None for spec in specs) else _PCIE_US
-    power = floor(log2(max(1, size_bytes / 64)))
-    trees, rings = [], []
-    for protocol, (tree_base_us, ring_base_us) in _BASE_US.items():
-        tree_in_us, ring_in_us = inside_us[protocol]
-        tree_net_us, ring_net_us = _NETWORK_US[protocol]
-        corrections = _CORRECTION[protocol]
-        correction = corrections[power] if power < len(corrections) else 1.0
-        latency_us = tree_base_us + 2 * ((ranks_per_node - 1) * tree_in_us + floor(log2(nodes)) * tree_net_us)
-        trees.append(latency_us + size_bytes / (1e3 * bus_GBps * _TREE_TERMS[protocol] * 0.5 * correction))
-        between, steps = 2 * (nodes - 1), 2 * (ranks - 1)
-        net_us = tree_net_us if ranks_per_node == 1 else ring_net_us
-        latency_us = ring_base_us + (steps - between) * max(ring_in_us, _POSTING_US[protocol]) + between * net_us
-        if protocol == "Simple" and size_bytes / ranks >= _LONG_BYTES:
-            latency_us *= _LONGER
-        rings.append(latency_us + size_bytes / (1e3 * bus_GBps * _RING_TERMS[protocol] * ranks / steps))
-    return min(trees), min(rings)

@@ -17,7 +17,6 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.gradients.scaling import scale_to_model
 from s2sim.libraries.lowering_tables import choose_library
-from s2sim.libraries.nccl import TunerModel
 from s2sim.profiles.profile import TensorTiming
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.script import Recording, Script, Step, Work
@@ -53,7 +52,7 @@ _DISCIPLINES = {
     "ddp": "ddp",
     "bytescheduler": "two-priorities:bucket=4MiB",
 }
-_NCCL = replace(choose_library("nccl:timing=measured"), profile=TunerModel("nccl"))
+_NCCL = choose_library("nccl:timing=measured")
 _GLOO = "gloo"
 # A message that a row books apart from the rest of its communication has fewer bytes than this.
 _FEW_BYTES = 2**10

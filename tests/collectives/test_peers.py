@@ -40,7 +40,7 @@ def test_peers_are_those_with_whom_something_is_exchanged(demand, nodes, expecte
 
 
 def test_an_all_to_all_pays_for_each_peer():
-    """Two nodes of eight: seven beside, eight elsewhere; a gather of all to all the same ranks pays for none."""
+    """Two nodes of eight: the host queues calls for fifteen, eight elsewhere; a gather of all to all pays for none."""
     constants = load_constants("nccl")
     cluster = build_cluster(load_shape("dgx-h100"), 16)
     profile = NcclProfile("nccl", protocol="LL")
@@ -49,7 +49,15 @@ def test_an_all_to_all_pays_for_each_peer():
         for kind in ("all_to_all", "all_gather")
     )
     assert all_gather == constants["launch.collective"]
-    assert all_to_all - all_gather == 7 * constants["peer.inside"] + 8 * constants["peer.network"]
+    assert all_to_all - all_gather == 15 * constants["peer.message"] + 8 * constants["peer.network"]
+
+
+def test_one_process_queues_the_calls_of_all_its_gpus():
+    constants = load_constants("nccl")
+    cluster = build_cluster(load_shape("dgx-h100"), 8)
+    profile = NcclProfile("nccl", one_process=True)
+    found = Timer(cluster, profile=profile).time(Demand("all_to_all", (16,) * 8, 4))
+    assert found.duration_ps == 8 * (constants["launch.gpu"] + 7 * constants["peer.message"])
 
 
 @pytest.mark.parametrize(("rate", "expected_Bps"), [("10Gbps", 1.25e9), ("400Gbps", None)])

@@ -29,8 +29,8 @@ SILENT = Path(__file__).parents[1] / "silent.toml"
 CONSTANTS = load_constants("nccl")
 
 
-def timed(topology, workers, kind, size_bytes, algorithm="auto", profile=NCCL):
-    cluster = build_cluster(load_shape(topology), workers)
+def timed(topology, workers, kind, size_bytes, algorithm="auto", profile=NCCL, overrides=()):
+    cluster = build_cluster(load_shape(topology, overrides), workers)
     elements = size_bytes // 4 if kind == "all_reduce" else size_bytes // 4 // workers
     demand = Demand(kind, (elements,) * workers, 4)
     return Timer(cluster, algorithm, profile=profile).time(demand), cluster, demand
@@ -39,7 +39,8 @@ def timed(topology, workers, kind, size_bytes, algorithm="auto", profile=NCCL):
 def test_the_smallest_ring_waits_for_the_mean_of_its_hops():
     """Two nodes of eight: 14 of 16 hops are over NVLink, two over the network, and every hop has its way's latency."""
     found, cluster, _ = timed("dgx-h100", 16, "all_gather", 16 * 4)
-    nvlink_ps = CONSTANTS["protocol.LL.nvlink"] + int(cluster.routes(np.array([0]), np.array([1])).latency_ps[0])
+    # Hosts post a message a step, which takes longer than a hop over NVLink.
+    nvlink_ps = CONSTANTS["protocol.LL.posting"] + int(cluster.routes(np.array([0]), np.array([1])).latency_ps[0])
     ways_ps = cluster.routes(np.array([7, 15]), np.array([8, 0])).latency_ps
     network_ps = CONSTANTS["network.ib-verbs.latency"] + int(ways_ps.max())
     expected = CONSTANTS["launch.collective"] + 15 * (14 * nvlink_ps + 2 * network_ps) / 16
@@ -169,7 +170,8 @@ def test_rounds_that_are_parts_of_a_pattern_take_their_part_of_what_is_added():
     chosen = NcclProfile("nccl", protocol=found.schedule.protocol)
     for step in found.schedule.steps:
         pattern = step.round.pattern
-        alone = chosen.each_message(Pattern(pattern.src, pattern.dst), cluster, "tree")
+        sending = chosen.sending(step.round, found.schedule, cluster)
+        alone = chosen.each_message(Pattern(pattern.src, pattern.dst), cluster, "tree", sending)
         assert replace(pattern.overheads, round_latency=None).key == alone.key
     assert len({step.round.pattern.messages for step in found.schedule.steps}) > 1
 
@@ -244,7 +246,8 @@ def test_a_tree_is_no_faster_than_its_channels_reduce(workers, rate):
     between = cluster.node_of_rank[every.src] != cluster.node_of_rank[every.dst]
     share = CONSTANTS["network.ib-verbs.share"]
     assert every.overheads.limit_Bps[between] == pytest.approx(rate / 4 / share)
-    assert np.isinf(free.schedule.steps[0].round.pattern.overheads.limit_Bps).all()
+    limits = free.schedule.steps[0].round.pattern.overheads.limit_Bps
+    assert set(limits[np.isfinite(limits)]) == {CONSTANTS["generation.hopper.ring-Simple"] / share}
 
 
 def test_a_way_past_the_host_is_no_faster_than_what_pcie_forwards():
@@ -259,7 +262,37 @@ def test_a_way_past_the_host_is_no_faster_than_what_pcie_forwards():
     assert plain.each_message(crossing, bridged).limit_Bps == pytest.approx([24e9 * share])
     assert np.isinf(plain.each_message(crossing, switched).limit_Bps).all()
     small = NcclProfile("nccl", protocol="LL").each_message(crossing, switched).limit_Bps
-    assert small == [CONSTANTS["protocol.LL.network-limit"]]
+    assert small == [CONSTANTS["protocol.LL.limit"]]
+
+
+@pytest.mark.parametrize(("size_bytes", "filled"), [(16 << 10, 1), (1 << 20, 16), (1 << 30, 16)])
+def test_a_small_buffer_fills_few_channels_of_a_ring_with_flags(size_bytes, filled):
+    """Two nodes of eight A100: a channel has at least 64 KiB, 4 KiB a rank; all together send what hosts can."""
+    found, _, _ = timed("dgx-a100", 16, "all_gather", size_bytes, profile=NcclProfile("nccl", only="LL"))
+    limits = found.schedule.steps[0].round.pattern.overheads.limit_Bps
+    of_blocks = CONSTANTS["generation.ampere.LL"] * filled / CONSTANTS["generation.ampere.channels"]
+    data_Bps = min(of_blocks, CONSTANTS["generation.ampere.LL-two-nodes"])
+    share = CONSTANTS["protocol.LL.share"] * CONSTANTS["network.ib-verbs.share"]
+    assert min(limits) == pytest.approx(data_Bps / 8 / share)
+
+
+def test_chunks_of_a_tree_are_posted_one_after_another():
+    """Sixteen nodes of one GPU: more chunks than bytes pay for take as long as their posts, or announcements."""
+    for transport, post in (("ib-verbs", "protocol.Simple.posting"), ("slingshot", "network.slingshot.rendezvous")):
+        topology = ["node.gpus=1", "nic.count=1", f"nic.transport={transport}"]
+        times_ps = [
+            timed(
+                "dgx-a100",
+                16,
+                "all_reduce",
+                1 << 20,
+                f"double-binary-tree:chunks={chunks}",
+                overrides=topology,
+                profile=NcclProfile("nccl", only="Simple"),
+            )[0].duration_ps
+            for chunks in (64, 128)
+        ]
+        assert (times_ps[1] - times_ps[0]) / 64 == pytest.approx(CONSTANTS[post], rel=0.05)
 
 
 def test_what_is_no_round_of_rings_has_no_such_clock():

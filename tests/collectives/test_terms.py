@@ -183,7 +183,7 @@ def test_hops_of_a_ring_are_counted_on_the_mean_around_it():
     timed = Timer(cluster, "ring", profile=NCCL).time(Demand("all_gather", (1,) * 16, 4))
     counts = {(term.kind, term.of): term.count for term in schedule_terms(timed, cluster)}
     assert counts["launch", "collective"] == 1
-    assert counts["hop", "LL over nvlink"] == pytest.approx(15 * 14 / 16)
+    assert counts["hop", "LL posting"] == pytest.approx(15 * 14 / 16)
     assert counts["hop", "network ib-verbs"] == pytest.approx(15 * 2 / 16)
 
 
@@ -225,7 +225,7 @@ def test_what_rounding_leaves_goes_to_bytes():
         ("path.host-bridge.latency", "path host-bridge"),
         ("share.nvlink", "nvlink"),
         ("generation.hopper.ring-LL128", "hopper ring-LL128"),
-        ("protocol.LL.network-limit", "LL between nodes"),
+        ("protocol.LL.posting", "LL posting"),
         ("network.shared-memory.rendezvous", "network shared-memory"),
     ],
 )

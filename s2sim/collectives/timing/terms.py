@@ -26,7 +26,7 @@ BYTES = "bytes"
 WIRE_LATENCY = "wire latency"
 # Parts of the name of a constant that the kind of its term has already.
 _IMPLIED = ("generation", "latency", "share", "share-over-nodes", "stages", "rendezvous", "copy", "stream", "add")
-_PROTOCOL_CONSTANTS = {"limit": "", "network": " between nodes", "network-limit": " between nodes"}
+_PROTOCOL_CONSTANTS = {"limit": "", "network": " between nodes", "posting": " posting", "launch": " launch"}
 
 
 @dataclass(frozen=True, slots=True)

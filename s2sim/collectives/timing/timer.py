@@ -249,9 +249,12 @@ class Timer:
     def candidates(self, demand: Demand, factor: float) -> list[TimedSchedule]:
         """Return the fastest candidate, and all that take less than ``factor`` times as long, in order.
 
-        If overheads change by less than that factor, no other candidate can become the fastest.
+        If overheads change by less than that factor, no other candidate can become the fastest. What a library chooses
+        by estimates of its own is alone.
         """
         timed: list[TimedSchedule] = []
+        if self._estimates_us(self._possibilities(demand)[0]):
+            return [self.time(demand)]
         for bound_ps, schedule in self._by_bound(self._possibilities(demand)[0]):
             if not timed or bound_ps < factor * min(item.duration_ps for item in timed):
                 timed.append(_host_bound_launch(self._timed(schedule), "one of several"))
@@ -279,6 +282,12 @@ class Timer:
                 best, less_than_ps = timed, timed.duration_ps
         return best
 
+    def _estimates_us(self, schedules: Sequence[Schedule]) -> list[tuple[float, Schedule]]:
+        """Return schedules with the library's estimates in microseconds, in ascending order; empty if one has none."""
+        estimates = [(self.profile.estimate_us(schedule, self.cluster), schedule) for schedule in schedules]
+        known = [(estimate_us, schedule) for estimate_us, schedule in estimates if estimate_us is not None]
+        return sorted(known, key=lambda each: each[0]) if len(known) == len(estimates) else []
+
     def _by_bound(self, schedules: Sequence[Schedule]) -> list[tuple[int, Schedule]]:
         """Return schedules with lower bounds of their durations in picoseconds, in ascending order."""
         bounds = [(duration_floor_ps(schedule, self._times[schedule.release]), schedule) for schedule in schedules]
@@ -291,9 +300,6 @@ class Timer:
             bare = option_text(self._algorithm)
             cut = [name for name in self.profile.candidates(demand, self.cluster) if name.partition(":")[0] == bare]
             return self._possible(cut, demand) or self._schedules(self._algorithm, demand), "asked for"
-        own = self.profile.choose(demand, self.cluster) if demand.ranks > 1 else None
-        if own is not None:
-            return self._schedules(own, demand), "the library's own choice"
         chosen = list(self.profile.candidates(demand, self.cluster))
         others: list[str] = []
         if not chosen:
@@ -311,10 +317,15 @@ class Timer:
         return self._schedules(chosen[0], demand), ""
 
     def _choose(self, demand: Demand) -> TimedSchedule:
-        """Return the fastest of the candidates, with the times of the others as the reason."""
+        """Return what the library chooses of the candidates by its estimates, else the fastest, and the reason."""
         schedules, why_alone = self._possibilities(demand)
         if len(schedules) == 1:
             return _host_bound_launch(self._timed(schedules[0]), why_alone)
+        if estimates := self._estimates_us(schedules):
+            (least_us, chosen), *others = estimates
+            rest = ", ".join(f"{format_seconds(each_us / 1e6)} by {schedule.text}" for each_us, schedule in others)
+            why = f"the library's own choice: it estimates {format_seconds(least_us / 1e6)} against {rest}"
+            return _host_bound_launch(self._timed(chosen), why)
         found: list[TimedSchedule] = []
         slower_ones: list[str] = []
         for least_ps, schedule in self._by_bound(schedules):

@@ -1,0 +1,190 @@
+"""NCCL's own estimates, by which it chooses an algorithm and a protocol: `ncclTopoTuneModel` in src/graph/tuning.cc.
+
+They are not what operations take: NCCL knows no contention, takes rates of links as its search counts them, and
+corrects trees by a table. So it may choose what is slower.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from math import floor, log2
+from typing import Any
+
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.errors import S2SimError
+from s2sim.files import data_directory, read_toml
+from s2sim.libraries.constants import Version, read_version
+from s2sim.topology.cluster import Cluster
+
+PROTOCOLS = ("LL", "LL128", "Simple")
+_NVLS = ("in-network", "nvls-tree")
+_TREE = "double-binary-tree"
+# Of the rate of PCIe: 12 GB/s of 15.75 (src/graph/topo.h).
+_PCIE_SHARE = 0.762
+# These GPUs keep one channel an interface of at least 25 and less than 50 GB/s, if there are more than four; all others
+# have two where an interface has 25 GB/s (`ncclTopoDupChannels` in src/graph/search.cc).
+_SINGLE = ("hopper", "blackwell")
+_DOUBLED_GBPS, _SINGLE_BELOW_GBPS, _FEW_CHANNELS = 25, 50, 4
+# Rings with at least that many bytes a channel and rank take longer with plain data, most before Ampere.
+_LONG_BYTES, _LONGER, _LONGER_BEFORE_AMPERE = 64, 1.4, 1.9
+_COUNTED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+
+
+@cache
+def _tables(version: Version) -> Mapping[str, Any]:
+    tables = read_toml(data_directory("libraries") / "nccl-tuner.toml", S2SimError)
+    for older in tables.pop("before"):
+        if version and version < read_version(older.pop("version")):
+            for section, entries in older.items():
+                for name, values in entries.items():
+                    if isinstance(values, dict):
+                        tables[section][name] |= values
+                    else:
+                        tables[section][name] = values
+    return tables
+
+
+@dataclass(frozen=True, slots=True)
+class ChannelGraph:
+    """The channels that NCCL's search finds on a cluster, and what it counts each to carry.
+
+    Rates are GB/s of 10^9 bytes a channel: ``inside`` of a ring within a node, ``tree`` of a tree there, where two
+    nodes leave room for more, and ``between`` nodes.
+    """
+
+    generation: str
+    nodes: int
+    ranks: int
+    linked: bool  # Whether NVLink joins the GPUs of a node
+    channels: int
+    inside: float
+    tree: float
+    between: float
+
+    @property
+    def links(self) -> str:
+        """The table of the links inside a node."""
+        return "nvlink" if self.linked else "pcie"
+
+    @property
+    def place(self) -> int:
+        """The column of tables that tell one node, two and more apart."""
+        return min(self.nodes, 3) - 1
+
+    @property
+    def rounds(self) -> int:
+        """The levels of a tree over nodes."""
+        return self.nodes.bit_length() - 1
+
+    @property
+    def blocks(self) -> int:
+        """Channels that kernels have over several nodes: two for each that was found."""
+        return 2 * self.channels
+
+
+def channel_graph(cluster: Cluster, generation: str) -> ChannelGraph:
+    """Return what NCCL finds on a cluster of GPUs of a generation, at the least capable of its nodes.
+
+    The search in src/graph/search.cc takes steps of rates; here they are those of the links themselves.
+    """
+    own = _tables(())["generation"][generation]
+    nodes = cluster.layout.node_set
+    used = [nodes.specs[spec] for spec in sorted(set(nodes.spec[cluster.node_of_rank].tolist()))]
+    lines = nodes.mesh_lines(cluster.gpu_of_rank[cluster.node_of_rank == cluster.node_of_rank[0]])
+    each = 1 if lines is None else max(1, min(map(sum, lines)))
+    count = len(set(cluster.node_of_rank.tolist()))
+    linked = all(spec.nvlink is not None for spec in used)
+    nvlink = min(each * spec.nvlink.rate_Bps if spec.nvlink else 0.0 for spec in used) / 1e9
+    pcie = min((spec.pcie.rate_Bps * _PCIE_SHARE / 1e9 for spec in used if spec.pcie), default=0.0)
+    inside = (nvlink if linked else 0.0) or pcie or min(spec.nics * spec.nic.rate_Bps for spec in used) / 1e9
+    if count == 1:
+        channels = own["channels"] if linked else 1
+        return ChannelGraph(generation, 1, cluster.workers, linked, channels, *[inside / channels] * 3)
+    channels = min(spec.nics for spec in used)
+    rate = min(spec.nic.rate_Bps for spec in used) / 1e9
+    if pcie and any(spec.path != "switch" for spec in used):
+        rate = min(rate, pcie)
+    if cluster.workers > count:
+        rate = min(rate, inside / channels)
+    single = generation in _SINGLE and rate < _SINGLE_BELOW_GBPS and channels > _FEW_CHANNELS
+    if rate >= _DOUBLED_GBPS and not single:
+        channels, rate = 2 * channels, rate / 2
+    tree = min(2 * rate, inside / channels) if cluster.workers > count else rate
+    return ChannelGraph(generation, count, cluster.workers, linked, channels, rate, max(rate, tree), rate)
+
+
+def estimate_us(graph: ChannelGraph, demand: Demand, algorithm: str, protocol: str, version: Version) -> float | None:
+    """Return NCCL's estimate of an operation in microseconds; None where it has none.
+
+    ``algorithm`` is a name without options; ``version`` is empty for the newest.
+    """
+    if protocol not in PROTOCOLS or demand.kind not in _COUNTED:
+        return None
+    tables = _tables(version)
+    if algorithm in _NVLS:
+        return _nvls_us(tables, graph, demand) if protocol == "Simple" else None
+    if algorithm == _TREE:
+        return _tree_us(tables, graph, demand.buffer_bytes, protocol)
+    return _ring_us(tables, graph, demand, protocol) if algorithm in ("ring", "chain") else None
+
+
+def _nvls_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand) -> float | None:
+    own, ranks, nodes = tables["generation"][graph.generation], graph.ranks, graph.nodes
+    if "nvls" not in own:
+        return None
+    heads = graph.channels if nodes > 1 else ranks
+    rate = 2 * graph.tree * graph.channels / heads * own["nvls"] * (heads - 1) / heads
+    if nodes > 1:
+        rate = min(rate, graph.between * (2 if nodes == 2 else 1), own["nvls-tree"][graph.place])
+    latency_us = tables[graph.links]["nvls"][-1] + 2 * graph.rounds * tables["network"]["nvls"][-1]
+    return float(latency_us + _us(demand.buffer_bytes, heads * rate * ranks / (2 * (ranks - 1)))) if rate else None
+
+
+def _tree_us(tables: Mapping[str, Any], graph: ChannelGraph, size_bytes: int, protocol: str) -> float:
+    own, place, channels = tables["generation"][graph.generation], graph.place, graph.channels
+    rate = min(0.92 * channels * (graph.tree if graph.nodes <= 2 else graph.between), channels * own["tree"][place])
+    if protocol == "LL":
+        rate = min(rate / 3.8, _most_ll(tables, graph))
+    elif protocol == "LL128":
+        rate = min(rate * (7 / 9 if graph.nodes == 1 else 120 / 128), channels * own["tree-LL128"][place])
+    base_us, hop_us, network_us = (
+        tables[section]["tree"][PROTOCOLS.index(protocol)] for section in ("base", graph.links, "network")
+    )
+    latency_us = base_us + 2 * ((graph.ranks // graph.nodes - 1) * hop_us + graph.rounds * network_us)
+    corrections, doublings = tables["correction"][protocol], max(0, floor(log2(max(1, size_bytes) / 64)))
+    correction = corrections[doublings] if doublings < len(corrections) else 1.0
+    return float(latency_us + _us(size_bytes, rate * 0.5 * correction))
+
+
+def _ring_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand, protocol: str) -> float:
+    which, ranks, nodes, size_bytes = PROTOCOLS.index(protocol), graph.ranks, graph.nodes, demand.buffer_bytes
+    own, network = tables["generation"][graph.generation], tables["network"]
+    rate = graph.channels * graph.inside
+    if protocol == "LL":
+        rate = min(_most_ll(tables, graph), 0.5 * rate)
+    elif protocol == "LL128":
+        rate = min(0.92 * rate, graph.channels * own["ring-LL128"][graph.place])
+    base_us, link_us = tables["base"]["ring"][which], tables[graph.links]["ring"][which]
+    if demand.kind in ("broadcast", "reduce"):
+        return float(base_us + (link_us if nodes == 1 else network["ring"][which]) + _us(size_bytes, rate))
+    reduces = demand.kind == "all_reduce"
+    steps, between = (1 + reduces) * (ranks - 1), (1 + reduces) * (nodes - 1)
+    if nodes > 1:
+        link_us = max(link_us, tables["hosts"][own["hosts"]]["posting"] * (3 if protocol == "Simple" else 1))
+    hop_us = network["tree" if ranks == nodes else "ring"][which]
+    latency_us = base_us + (steps - between) * link_us + between * hop_us
+    if protocol == "Simple" and reduces and nodes > 1 and size_bytes / (graph.channels * ranks) >= _LONG_BYTES:
+        latency_us *= _LONGER_BEFORE_AMPERE if graph.generation == "volta" else _LONGER
+    return float(latency_us + _us(size_bytes, rate * ranks / steps))
+
+
+def _most_ll(tables: Mapping[str, Any], graph: ChannelGraph) -> float:
+    own = tables["generation"][graph.generation]
+    most: float = (own if graph.nodes == 1 else tables["hosts"][own["hosts"]])["LL"][graph.place]
+    return most
+
+
+def _us(size_bytes: int, rate_GBps: float) -> float:
+    return size_bytes / 1e3 / rate_GBps

@@ -1,0 +1,102 @@
+"""NCCL's own choice of algorithms and protocols: its formulas by hand, and that all commands follow it."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from s2sim.collectives.schedules.demand import make_demand
+from s2sim.collectives.timing.timer import Timer
+from s2sim.libraries.nccl import NcclProfile
+from s2sim.libraries.tuner import channel_graph, estimate_us
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.read_file import load_shape
+
+MIB = 2**20
+
+
+def cluster(topology, workers, *overrides):
+    return build_cluster(load_shape(topology, overrides), workers)
+
+
+def chosen(topology, workers, kind, size_bytes, *overrides, version=()):
+    found = Timer(cluster(topology, workers, *overrides), profile=NcclProfile("nccl", version=version))
+    schedule = found.time(make_demand(kind, size_bytes, workers)).schedule
+    return schedule.algorithm.partition(":")[0], schedule.protocol
+
+
+def test_estimates_are_those_of_the_formulas():
+    """Two nodes of eight A100 with 200 Gbit/s each, in microseconds and GB/s: two channels an interface of 25 GB/s."""
+    shape = cluster("dgx-a100", 16, "nic.path=switch")
+    graph, demand = channel_graph(shape, "ampere"), make_demand("all_reduce", 4 * MIB, 16)
+    assert (graph.channels, graph.between) == (16, 12.5)
+    # Seven hops inside and one between, up and down; 20 GB/s a channel, half of it up, and the table's 0.8.
+    tree_us = 14.0 + 2 * (7 * 1.25 + 8.5) + 4 * MIB / 1e3 / (min(0.92 * 240, 16 * 23.6) * 120 / 128 * 0.5 * 0.8)
+    assert estimate_us(graph, demand, "double-binary-tree", "LL128", ()) == pytest.approx(tree_us)
+    # Of thirty steps two cross; hosts of AMD post in 2 us.
+    ring_us = 14.0 + 28 * 2.0 + 2 * 4.0 + 4 * MIB / 1e3 / (0.92 * 200 * 16 / 30)
+    assert estimate_us(graph, demand, "ring", "LL128", ()) == pytest.approx(ring_us)
+    plain_us = 1.4 * (8.4 + 28 * 6.0 + 2 * 14.0) + 4 * MIB / 1e3 / (200 * 16 / 30)
+    assert estimate_us(graph, demand, "ring", "Simple", ()) == pytest.approx(plain_us)
+    assert estimate_us(graph, demand, "nvls-tree", "Simple", ()) is None
+    assert estimate_us(graph, demand, "direct", "Simple", ()) is None
+
+
+def test_a_switch_that_sums_is_estimated_by_what_it_reaches():
+    """Eight H100: 18 links of 20.6 GB/s, 0.85 of them, of eight heads seven, both ways; 14 of 8 parts pass."""
+    graph, demand = channel_graph(cluster("dgx-h100", 8), "hopper"), make_demand("all_reduce", 64 * MIB, 8)
+    rate = cluster("dgx-h100", 8).shape.nvlink.rate_Bps / 1e9 * 0.85 * 7 / 8 * 2
+    expected = 25 + 64 * MIB / 1e3 / (rate * 8 / 14)
+    assert estimate_us(graph, demand, "in-network", "Simple", ()) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(
+    ("topology", "channels"),
+    # One interface of 400 Gbit/s a GPU keeps its channel where there are eight, and has two where there are four.
+    [
+        (("dgx-h100", 16), 8),
+        (("dgx-h100", 16, "nic.count=4", "node.gpus=4"), 8),
+        (("dgx-a100", 16, "nic.rate=100Gbps"), 8),
+    ],
+)
+def test_interfaces_have_channels_as_the_search_doubles_them(topology, channels):
+    found = cluster(*topology)
+    generation = "hopper" if topology[0] == "dgx-h100" else "ampere"
+    assert channel_graph(found, generation).channels == channels
+
+
+def test_large_messages_go_around_a_ring_and_small_ones_through_trees():
+    """As on two nodes of Polaris; with four interfaces of 200 Gbit/s, and NVLinks to spare, trees stay ahead."""
+    sizes = 256, 64 * MIB
+    assert [chosen("polaris", 8, "all_reduce", size)[0] for size in sizes] == ["double-binary-tree", "ring"]
+    assert chosen("alps", 8, "all_reduce", 64 * MIB)[0] == "double-binary-tree"
+    assert chosen("dgx-h100", 16, "all_reduce", 64 * MIB) == ("nvls-tree", "Simple")
+    assert chosen("dgx-h100", 16, "all_reduce", 64 * MIB, version=(2, 16)) == ("ring", "LL128")
+
+
+def test_versions_have_the_constants_of_their_time():
+    graph, demand = channel_graph(cluster("dgx-h100", 32), "hopper"), make_demand("all_reduce", 256, 32)
+    by_version = [
+        estimate_us(graph, demand, "double-binary-tree", "Simple", version) for version in ((), (2, 22), (2, 18))
+    ]
+    more = 256 / 1e3 / (min(0.92 * 8 * graph.between, 8 * 36.0) * 0.5 * 0.9)
+    assert by_version == pytest.approx(
+        [8.4 + 2 * (7 * 4 + 2 * 14) + more, 2 * (7 * 28 + 2 * 28) + more, 2 * (7 * 4 + 2 * 14) + more]
+    )
+
+
+@given(
+    size=st.integers(1, 2**34),
+    workers=st.sampled_from([8, 16, 24, 64]),
+    kind=st.sampled_from(["all_reduce", "all_gather"]),
+)
+def test_the_choice_has_the_least_estimate_of_those_that_could_run(size, workers, kind):
+    timer = Timer(cluster("dgx-h100", workers), profile=NcclProfile("nccl"))
+    graph, demand = channel_graph(timer.cluster, "hopper"), make_demand(kind, size, workers)
+    found = timer.time(demand).schedule
+    names = {name.partition(":")[0] for name in timer.profile.candidates(demand, timer.cluster)}
+    estimates = [
+        estimate_us(graph, demand, name, protocol, ()) for name in names for protocol in ("LL", "LL128", "Simple")
+    ]
+    least = min(each for each in estimates if each is not None)
+    own = estimate_us(graph, demand, found.algorithm.partition(":")[0], found.protocol, ())
+    assert own == pytest.approx(least)
