@@ -28,7 +28,8 @@ from s2sim.validation.iteration_result import MeasuredIterationRow, parse_params
 # Shortest name of a reducer that other names may begin with.
 _MIN_LETTERS = 4
 # Names of the kept share in published rows, and its value if they state none.
-_COUNTS, _USUAL_DENSITY = ("k", "ratio", "density", "compression", "compress_ratio", "compression_ratio"), 0.01
+_COUNTS = ("k", "r", "ratio", "density", "compression", "compress_ratio", "compression_ratio")
+_USUAL_DENSITY = 0.01
 
 OPERATION_PS = 10 * 10**6
 """What a framework's host takes to start one operation on a tensor: 7 to 12 us in published loops over tensors, see the
@@ -37,6 +38,13 @@ page on fidelity; kernels of the catalogue cost 5 us each on the GPU."""
 PACKING_OPERATIONS = 9
 """Operations a tensor where gradients are copied into one buffer and back: a slice, a copy, a view and a sum each way
 (vineeths96/Gradient-Compression, trainer.py and reducer.py)."""
+
+_TOPK_NS = 12.8
+"""Nanoseconds a value of torch.topk before PyTorch 1.12, in which one thread block read each tensor: 25.6 ms for 2,000,000
+values on a P100 (pytorch/pytorch#22812). Since #71081 many blocks do."""
+
+_TOPK_YEAR = 2022
+"""When PyTorch 1.12 came: what a source of before measured ran the older one."""
 
 CALL_OPERATIONS = 10
 """What a framework's call of a collective takes of its host: Python, checks, a work object, events and waits of
@@ -54,6 +62,7 @@ class Implementation:
     # Passes over the float32 values; None for those of the registry's reducer
     encode_passes: float | None = None
     decode_passes: float | None = None
+    encode_ns: float = 0.0  # In addition per value, where no bandwidth limits the kernel
     operations_a_column: int = 0  # In addition per column of a low-rank approximation
 
 
@@ -71,7 +80,10 @@ def implementation_of(row: MeasuredIterationRow) -> Implementation:
     asked = normalise_name(row.reducer)
     begins = [name for name in found if asked.startswith(name) and (name == asked or len(name) >= _MIN_LETTERS)]
     if begins:
-        return found[max(begins, key=len)]
+        implementation = found[max(begins, key=len)]
+        year = _YEAR.search(row.source)
+        old = implementation.template.startswith(_TOPK) and year is not None and int(year[0]) < _TOPK_YEAR
+        return replace(implementation, encode_ns=_TOPK_NS) if old else implementation
     known = [*IMPLEMENTATIONS, *reducer_names()]
     raise S2SimError(f"the reducer {row.reducer!r} has no counterpart{suggest_nearest(row.reducer, known)}")
 
@@ -130,7 +142,7 @@ def _density(params: Mapping[str, str], elements: int) -> float:
 
 
 def _rank(params: Mapping[str, str]) -> int:
-    rank = _number(params.get("rank", "2"))
+    rank = _number(params.get("rank", params.get("r", "2")))
     if rank != int(rank) or not 1 <= rank <= 2**16:
         raise S2SimError(f"reducer_params: {rank:g} is no rank of a matrix")
     return int(rank)
@@ -151,6 +163,8 @@ def _number(text: str) -> float:
     return value
 
 
+_YEAR = re.compile(r"\b(19|20)\d\d\b")
+_TOPK = ("topk:", "deepreduce:")
 # By workers, on slow and on fast interfaces (HKBU-HPML/ddl-benchmarks, mgwfbp/hv_distributed_optimizer.py, read).
 _SLOW_GBPS = 10
 _BELIEVED_LATENCY = (

@@ -25,7 +25,7 @@ from s2sim.simulation.accounting import IterationSettings
 from s2sim.simulation.bucketing.policy import BucketExchange, Discipline, ReadyTensors, make_discipline
 from s2sim.simulation.device import Compute
 from s2sim.simulation.iteration import replay_iterations
-from s2sim.topology.hardware import find_gpu_name, load_gpu
+from s2sim.topology.hardware import Gpu, find_gpu_name, load_gpu
 from s2sim.units import PS_PER_S
 from s2sim.validation.curve_machine import MachineClusters
 from s2sim.validation.iteration_machine import (
@@ -54,6 +54,7 @@ _DISCIPLINES = {
 }
 _NCCL = choose_library("nccl:timing=measured")
 _GLOO = "gloo"
+_NS_PER_S = 10**9
 # A message that a row books apart from the rest of its communication has fewer bytes than this.
 _FEW_BYTES = 2**10
 # The second iteration is like all that follow, where a forward pass waits for all of the exchange before it; else the
@@ -76,13 +77,14 @@ def record_on_shapes(option_string: str, shapes: tuple[tuple[int, ...], ...], wo
     return found.recording
 
 
-def apply_implementation(recording: Recording, implementation: Implementation, elements: int) -> Recording:
-    """Return scripts whose kernels make an implementation's passes over memory."""
+def apply_implementation(recording: Recording, implementation: Implementation, elements: int, gpu: Gpu) -> Recording:
+    """Return scripts whose kernels make an implementation's passes over memory, and take its time a value on ``gpu``."""
     passes = {"encode": implementation.encode_passes, "decode": implementation.decode_passes}
     whole = {phase: _VALUE_BYTES * elements * each for phase, each in passes.items() if each is not None}
+    beyond_memory = round(implementation.encode_ns * elements * gpu.stream_Bps / _NS_PER_S)
     scripts: list[Script] = []
     for script in recording.scripts:
-        steps: list[Step] = []
+        steps: list[Step] = [Work("encode", beyond_memory)] if beyond_memory else []
         # The first work of a phase stands for all of it.
         left = dict(whole)
         for step in script:
@@ -124,6 +126,7 @@ def row_exchange(
     discipline: Discipline,
     option_string: str,
     timer: Timer,
+    gpu: Gpu,
 ) -> tuple[BucketExchange, ...]:
     """Return the buckets of a row's gradients in order of departure, each with its recording."""
     ready = ReadyTensors(
@@ -140,7 +143,7 @@ def row_exchange(
         within = [tensors[place] for place in bucket.tensors]
         elements = sum(tensor.size for tensor in within)
         recording = record_on_shapes(option_string, tuple(tensor.shape for tensor in within), row.workers)
-        recording = apply_implementation(recording, implementation_of(row), elements)
+        recording = apply_implementation(recording, implementation_of(row), elements, gpu)
         if row.packs:
             recording = with_packing(recording, elements, at_once=row.sent_densely)
         exchanges.append(BucketExchange(bucket, recording))
@@ -179,8 +182,8 @@ class IterationPredictor:
         discipline = row_discipline(row)
         option_string = option_string_of(row, profile.parameters)
         compute = row_compute(row, profile)
-        exchange = row_exchange(row, profile.tensors, compute, discipline, option_string, timer)
         gpu = load_gpu(gpu_name)
+        exchange = row_exchange(row, profile.tensors, compute, discipline, option_string, timer, gpu)
         loop_ps = host_loop_ps(row)
         iterations = replay_iterations(
             exchange,
