@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import floor, log2
+from math import floor, inf, log2
 from typing import Any
 
 from s2sim.collectives.schedules.demand import Demand
@@ -27,6 +27,8 @@ _PCIE_SHARE = 0.762
 # have two where an interface has 25 GB/s (`ncclTopoDupChannels` in src/graph/search.cc).
 _SINGLE = ("hopper", "blackwell")
 _DOUBLED_GBPS, _SINGLE_BELOW_GBPS, _FEW_CHANNELS = 25, 50, 4
+# Before, trees were for all buffers up to one size.
+_ESTIMATES_SINCE = read_version("2.5")
 # Rings with at least that many bytes a channel and rank take longer with plain data, most before Ampere.
 _LONG_BYTES, _LONGER, _LONGER_BEFORE_AMPERE = 64, 1.4, 1.9
 _COUNTED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
@@ -125,9 +127,22 @@ def estimate_us(graph: ChannelGraph, demand: Demand, algorithm: str, protocol: s
     tables = _tables(version)
     if algorithm in _NVLS:
         return _nvls_us(tables, graph, demand) if protocol == "Simple" else None
+    thresholds = version and version < _ESTIMATES_SINCE and demand.kind == "all_reduce" and graph.nodes > 1
+    if thresholds and (demand.buffer_bytes > _tree_threshold_bytes(graph)) == (algorithm == _TREE):
+        return inf
     if algorithm == _TREE:
         return _tree_us(tables, graph, demand.buffer_bytes, protocol)
     return _ring_us(tables, graph, demand, protocol) if algorithm in ("ring", "chain") else None
+
+
+def _tree_threshold_bytes(graph: ChannelGraph) -> float:
+    """Return the largest buffer for which NCCL 2.4 takes trees (ncclTreeThreshold in src/init.cc of 2.4.8)."""
+    ring = 5000.0 * (graph.channels if graph.linked else 1)  # bytes a microsecond
+    tree = ring * (3 / 4 * (2 if graph.nodes == 2 else 1) if graph.linked else 2 / 3)
+    saved_us = 6 * (graph.ranks - 1) - 15 * graph.rounds - 4 * (graph.ranks // graph.nodes - 1)
+    if saved_us <= 0:
+        return 0.0
+    return inf if tree > ring else ring * tree / (ring - tree) * saved_us
 
 
 def _nvls_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand) -> float | None:

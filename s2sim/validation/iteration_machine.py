@@ -9,13 +9,16 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cache
 from math import isfinite, nan
 
 import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.errors import S2SimError, suggest_nearest
+from s2sim.files import data_directory, read_table
 from s2sim.gradients.models import load_model, model_names
+from s2sim.libraries.constants import Version, read_version
 from s2sim.profiles.compute import computed_profile
 from s2sim.profiles.profile import ComputeProfile, TensorTiming
 from s2sim.profiles.read import load_profile, open_profile, profile_names
@@ -40,8 +43,8 @@ PACKING_OPERATIONS = 9
 (vineeths96/Gradient-Compression, trainer.py and reducer.py)."""
 
 _TOPK_NS = 12.8
-"""Nanoseconds a value of torch.topk before PyTorch 1.12, in which one thread block read each tensor: 25.6 ms for 2,000,000
-values on a P100 (pytorch/pytorch#22812). Since #71081 many blocks do."""
+"""Nanoseconds a value of torch.topk before PyTorch 1.12, in which one thread block read each tensor: 25.6 ms for
+2,000,000 values on a P100 (pytorch/pytorch#22812). Since #71081 many blocks do."""
 
 _TOPK_YEAR = 2022
 """When PyTorch 1.12 came: what a source of before measured ran the older one."""
@@ -81,11 +84,29 @@ def implementation_of(row: MeasuredIterationRow) -> Implementation:
     begins = [name for name in found if asked.startswith(name) and (name == asked or len(name) >= _MIN_LETTERS)]
     if begins:
         implementation = found[max(begins, key=len)]
-        year = _YEAR.search(row.source)
-        old = implementation.template.startswith(_TOPK) and year is not None and int(year[0]) < _TOPK_YEAR
+        year = software_of(row.source).year
+        old = implementation.template.startswith(_TOPK) and year is not None and year < _TOPK_YEAR
         return replace(implementation, encode_ns=_TOPK_NS) if old else implementation
     known = [*IMPLEMENTATIONS, *reducer_names()]
     raise S2SimError(f"the reducer {row.reducer!r} has no counterpart{suggest_nearest(row.reducer, known)}")
+
+
+@dataclass(frozen=True, slots=True)
+class Software:
+    """What a source ran: when, and which version of NCCL; None and empty where it does not say."""
+
+    year: int | None
+    nccl: Version
+
+
+@cache
+def software_of(source: str) -> Software:
+    """Return the software of a source, by the table of those whose code was read, or by a year in its name."""
+    for _, cells in read_table(data_directory("measured/iterations") / _SOFTWARE, ("source", "year", "nccl")):
+        if cells["source"] == source:
+            return Software(int(cells["year"]), read_version(cells["nccl"]) if cells["nccl"] else ())
+    year = _YEAR.search(source)
+    return Software(int(year[0]) if year else None, ())
 
 
 def normalise_name(name: str) -> str:
@@ -163,6 +184,7 @@ def _number(text: str) -> float:
     return value
 
 
+_SOFTWARE = "software.csv"
 _YEAR = re.compile(r"\b(19|20)\d\d\b")
 _TOPK = ("topk:", "deepreduce:")
 # By workers, on slow and on fast interfaces (HKBU-HPML/ddl-benchmarks, mgwfbp/hv_distributed_optimizer.py, read).

@@ -16,7 +16,10 @@ from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.gradients.scaling import scale_to_model
+from s2sim.libraries.constants import Version
+from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.nccl import NcclProfile
 from s2sim.profiles.profile import TensorTiming
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.script import Recording, Script, Step, Work
@@ -39,6 +42,7 @@ from s2sim.validation.iteration_machine import (
     row_compute,
     row_machine,
     row_profile,
+    software_of,
 )
 from s2sim.validation.iteration_result import MeasuredIterationRow
 
@@ -52,8 +56,7 @@ _DISCIPLINES = {
     "ddp": "ddp",
     "bytescheduler": "two-priorities:bucket=4MiB",
 }
-_NCCL = choose_library("nccl:timing=measured")
-_GLOO = "gloo"
+_NCCL, _GLOO = "nccl", "gloo"
 _NS_PER_S = 10**9
 # A message that a row books apart from the rest of its communication has fewer bytes than this.
 _FEW_BYTES = 2**10
@@ -78,7 +81,7 @@ def record_on_shapes(option_string: str, shapes: tuple[tuple[int, ...], ...], wo
 
 
 def apply_implementation(recording: Recording, implementation: Implementation, elements: int, gpu: Gpu) -> Recording:
-    """Return scripts whose kernels make an implementation's passes over memory, and take its time a value on ``gpu``."""
+    """Return scripts whose kernels make an implementation's passes over memory, and take its time a value."""
     passes = {"encode": implementation.encode_passes, "decode": implementation.decode_passes}
     whole = {phase: _VALUE_BYTES * elements * each for phase, each in passes.items() if each is not None}
     beyond_memory = round(implementation.encode_ns * elements * gpu.stream_Bps / _NS_PER_S)
@@ -164,6 +167,13 @@ class Prediction:
     ran_as: str
 
 
+@cache
+def _library(name: str, version: Version) -> Library:
+    library = choose_library(f"{name}:timing=measured")
+    profile = library.profile
+    return replace(library, profile=replace(profile, version=version)) if isinstance(profile, NcclProfile) else library
+
+
 class IterationPredictor:
     """Predicts rows; equal clusters are built once."""
 
@@ -172,7 +182,7 @@ class IterationPredictor:
 
     def predict(self, row: MeasuredIterationRow) -> Prediction:
         """Return the prediction of a row; `S2SimError` says why there is none."""
-        library = choose_library(f"{_GLOO}:timing=measured") if _GLOO in row.notes.lower() else _NCCL
+        library = _library(_GLOO if _GLOO in row.notes.lower() else _NCCL, software_of(row.source).nccl)
         machine = row_machine(row)
         timer = self._clusters.timer(machine).with_profile(library.profile)
         gpu_name = find_gpu_name(machine.gpu_model)

@@ -1,5 +1,7 @@
 """NCCL's own choice of algorithms and protocols: its formulas by hand, and that all commands follow it."""
 
+from math import inf
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -100,3 +102,17 @@ def test_the_choice_has_the_least_estimate_of_those_that_could_run(size, workers
     least = min(each for each in estimates if each is not None)
     own = estimate_us(graph, demand, found.algorithm.partition(":")[0], found.protocol, ())
     assert own == pytest.approx(least)
+
+
+def test_before_estimates_trees_were_for_buffers_up_to_one_size():
+    """NCCL 2.4, two nodes of four over PCIe: 10,000 bytes for each of the 42 - 27 us that a ring takes longer."""
+    shape = build_cluster(load_shape("leaf-spine", ("node.gpus=4",)), 8)
+    graph = channel_graph(shape, "volta")
+    assert not graph.linked
+    for size_bytes, tree in ((149_000, True), (151_000, False)):
+        demand = make_demand("all_reduce", size_bytes, 8)
+        estimates = {
+            name: estimate_us(graph, demand, name, "Simple", (2, 4, 8)) for name in ("ring", "double-binary-tree")
+        }
+        assert (estimates["double-binary-tree"] < estimates["ring"]) == tree
+        assert inf in estimates.values()

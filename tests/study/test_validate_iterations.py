@@ -22,10 +22,14 @@ from s2sim.validation.iteration_machine import (
     IMPLEMENTATIONS,
     OPERATION_PS,
     PACKING_OPERATIONS,
+    Software,
     host_loop_ps,
     option_string_of,
     row_machine,
+    row_profile,
+    software_of,
 )
+from s2sim.validation.iteration_predict import IterationPredictor
 from s2sim.validation.iteration_result import IterationError, read_iterations, resolve_iterations_folder
 from s2sim.validation.validate_iterations import by_source, over_sources, validate_iterations
 
@@ -224,7 +228,9 @@ def test_a_wrong_prediction_says_what_its_row_tells(tmp_path):
         ),
         ({"reducer": "dgc", "reducer_params": "ratio=1%"}, "dgc-select:density=0.01"),
         ({"reducer": "topk", "reducer_params": ""}, "topk:granularity=layer,density=0.01"),
+        ({"reducer": "topk", "reducer_params": "r=10%"}, "topk:granularity=layer,density=0.1"),
         ({"reducer": "powersgd", "reducer_params": "rank=64"}, "powersgd:rank=64"),
+        ({"reducer": "powersgd", "reducer_params": "r=4"}, "powersgd:rank=4"),
         ({"reducer": "qsgd", "reducer_params": "bits=4"}, "qsgd:bits=4"),
         ({"reducer": "Top-K", "reducer_params": "ratio=0.5"}, "topk:granularity=layer,density=0.5"),
         ({"reducer": "Sketched-SGD"}, "sketched-sgd"),
@@ -244,6 +250,24 @@ def test_low_rank_code_starts_more_kernels_for_more_columns(tmp_path):
     )
     per_column = IMPLEMENTATIONS["powersgd"].operations_a_column
     assert host_loop_ps(more) - host_loop_ps(one) == 8 * per_column * OPERATION_PS // 2
+
+
+def test_old_frameworks_select_by_one_block_of_threads(tmp_path):
+    """12.8 ns a value until PyTorch 1.12; a source without a year is not one of before."""
+    old, new, undated = (
+        IterationPredictor().predict(only_row(tmp_path, reducer="topk", overlap_kind="none", source=source))
+        for source in ("A paper, 2020", "A paper, 2023", "A repository")
+    )
+    assert new == undated
+    values = row_profile(only_row(tmp_path), "v100").parameters
+    assert old.codec_s - new.codec_s == pytest.approx(12.8e-9 * values, rel=0.01)
+
+
+def test_a_source_whose_code_was_read_has_its_library(tmp_path):
+    found = software_of("github.com/HKBU-HPML/ddl-benchmarks")
+    assert (found.year, found.nccl) == (2020, (2, 4, 8))
+    assert software_of("MLSys 2023, figure 2") == Software(2023, ())
+    assert software_of("somewhere") == Software(None, ())
 
 
 @pytest.mark.parametrize(
