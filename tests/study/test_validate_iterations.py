@@ -263,7 +263,7 @@ def test_old_frameworks_select_by_one_block_of_threads(tmp_path):
     assert old.codec_s - new.codec_s == pytest.approx(12.8e-9 * values, rel=0.01)
 
 
-def test_a_source_whose_code_was_read_has_its_library(tmp_path):
+def test_a_source_whose_code_was_read_has_its_library():
     found = software_of("github.com/HKBU-HPML/ddl-benchmarks")
     assert (found.year, found.nccl) == (2020, (2, 4, 8))
     assert software_of("MLSys 2023, figure 2") == Software(2023, ())
