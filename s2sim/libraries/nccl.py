@@ -109,7 +109,8 @@ class NcclProfile(ConstantsProfile):
             small = constants.has("messages", self.version)
             size_bytes = max((float(step.round.bytes.max(initial=0.0)) for step in schedule.steps[:1]), default=0.0)
             largest_bytes = {name: constants[f"protocol.{name}.messages"] for name in protocols}
-            protocols = [name for name in protocols if size_bytes <= largest_bytes[name]] if small else plain
+            # The first that takes messages of that size.
+            protocols = [name for name in protocols if size_bytes <= largest_bytes[name]][:1] if small else plain
         elif self.only:
             protocols = [name for name in self.protocol_names if name == self.only]
         else:

@@ -65,7 +65,7 @@ _LARGE_ERROR = 0.2
 _FITTED = (
     "links are those of the catalogue, latencies those of hardware, and what NCCL adds stands in libraries/nccl.toml; "
     "constants of that are fitted to public curves, so that errors of sources left out of a fit tell more of others; "
-    "the fastest algorithm of those that it has is taken unless the index names one"
+    "the algorithm and protocol are those that NCCL estimates to be fastest, unless the index names one"
 )
 # A point determines a constant if the derivative of their logarithms is at least this.
 _MIN_POINTS = 0.1
