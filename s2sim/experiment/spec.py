@@ -112,7 +112,7 @@ class RunSpec(ClusterSpec):
     collective: str = option(
         "auto",
         "ALGORITHM",
-        "Algorithm of collectives, such as ring (see s2sim list collectives), or auto: the fastest that libraries run.",
+        "Algorithm of collectives, such as ring (see s2sim list collectives), or auto: what libraries run.",
     )
     library: str | None = option(None, **LIBRARY)
     gpu: str | None = option(None, **GPU)

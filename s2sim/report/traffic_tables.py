@@ -17,7 +17,7 @@ from s2sim.units import format_bytes, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.simulation.faults.fault import Effect
-    from s2sim.traffic.collective_result import CollectiveResult, TermRow
+    from s2sim.traffic.collective_result import CollectiveResult, OtherAlgorithm, TermRow
     from s2sim.traffic.flows import FlowsResult
     from s2sim.traffic.link_loads import LinkLoad
     from s2sim.validation.compare_log_result import TermScale
@@ -274,12 +274,19 @@ def collective_lines(result: CollectiveResult) -> list[str]:
         ("closed form", closed_form),
         ("algorithm", f"{result.algorithm} ({result.why})"),
     ]
-    if (other := result.faster) is not None:
-        protocol = f" ({other.protocol})" if other.protocol else ""
-        untried = f"which auto does not try (--algorithm {other.algorithm})"
-        facts.append(("faster", f"{format_seconds(other.time_s)} by {other.algorithm}{protocol}, {untried}"))
+    if result.alternatives:
+        close = " or ".join(_other_text(each) for each in result.alternatives)
+        facts.append(("may also run", f"{close}: the library's estimates lie within the 15% that they scatter"))
+    if result.faster is not None:
+        how = f"which auto does not choose (--algorithm {result.faster.algorithm})"
+        facts.append(("faster", f"{_other_text(result.faster)}, {how}"))
     facts.append(("sent per rank", format_bytes(result.bytes_per_rank)))
     return [_request_text(result), *fmt.aligned(facts, indent="  ")]
+
+
+def _other_text(other: OtherAlgorithm) -> str:
+    protocol = f" ({other.protocol})" if other.protocol else ""
+    return f"{format_seconds(other.time_s)} by {other.algorithm}{protocol}"
 
 
 def _request_text(result: CollectiveResult) -> str:

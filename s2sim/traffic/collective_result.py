@@ -41,8 +41,8 @@ class BesideRow:
 
 
 @dataclass(frozen=True, slots=True)
-class FasterAlgorithm:
-    """An algorithm that auto does not try, and that is faster."""
+class OtherAlgorithm:
+    """An algorithm that ``auto`` did not choose."""
 
     algorithm: str
     protocol: str | None  # Of the library, as LL128; None where it is not modelled
@@ -58,6 +58,7 @@ class CollectiveResult(FaultedForm):
         *("faults?", "fault_effects?", "clocked_s?", "cross_check?", "terms?", "band?", "notes?", "groups?"),
         "protocol?",
         "faster?",
+        "alternatives?",
     )
 
     spec: CollectiveSpec
@@ -93,8 +94,10 @@ class CollectiveResult(FaultedForm):
     notes: tuple[str, ...] = ()  # Where constants are used outside of what they were fitted to
     groups: BesideRow | None = None  # The groups that did the same at once; None for one group of all ranks
     protocol: str | None = None  # Of the library, as LL128; None where it is not modelled
-    # The fastest algorithm if auto does not try it and it takes less than nine tenths of the time; None without one
-    faster: FasterAlgorithm | None = None
+    # The fastest algorithm if auto does not choose it and it takes less than nine tenths of the time; None without one
+    faster: OtherAlgorithm | None = None
+    # What the library may choose as well: its estimates lie within what they scatter
+    alternatives: tuple[OtherAlgorithm, ...] = ()
 
     def columns(self) -> dict[str, Any]:
         """Return the figures of a table's row, with units in their names."""

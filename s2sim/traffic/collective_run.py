@@ -37,11 +37,11 @@ from s2sim.network.fluid import OnLoads
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
-from s2sim.traffic.collective_result import BesideRow, CollectiveResult, FasterAlgorithm, TermRow
+from s2sim.traffic.collective_result import BesideRow, CollectiveResult, OtherAlgorithm, TermRow
 from s2sim.traffic.link_loads import RoutedBytes, busiest_links
 from s2sim.traffic.networks import CollectiveCheck, compare_networks_on, run_as_packets, simulate_with_faults
 from s2sim.traffic.spec import CollectiveSpec
-from s2sim.uncertainty.interval import interval_at
+from s2sim.uncertainty.interval import Band, interval_at
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -133,13 +133,9 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         alone_s = concurrent.timer.alone.time(demand).duration_ps / PS_PER_S
         contention = time_s / alone_s if alone_s else None
         groups = BesideRow(sizes.tp, sizes.pp, sizes.dp, sizes.count, alone_s, contention)
-    other = None
-    if spec.network == "fluid" and not planned.by_message and concurrent is None:
-        other = planned.timer.faster(timed)
-    faster = None
-    if other is not None:
-        protocol = other.schedule.protocol or None
-        faster = FasterAlgorithm(other.schedule.algorithm, protocol, other.duration_ps / PS_PER_S)
+    alone = spec.network == "fluid" and not planned.by_message and concurrent is None
+    faster = planned.timer.faster(timed) if alone else None
+    alternatives = planned.timer.alternatives(timed) if alone else []
     uses_clock = spec.execution != "by-message" or planned.scenario.disturbed
     size_bytes = nccl_tests_bytes(demand)
     sent = [(demand.kind, size_bytes)]
@@ -166,14 +162,26 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         rank_finish_s=tuple((simulated.ends_ps[: demand.ranks] / PS_PER_S).tolist()),
         cross_check=simulated.check,
         effects=simulated.effects,
-        band=None
-        if planned.by_message or concurrent is not None
-        else interval_at(time_s, cluster, planned.profile, demand.kind, size_bytes),
+        band=_band([time_s, *(each.duration_ps / PS_PER_S for each in alternatives)], planned, size_bytes),
         groups=groups,
         protocol=timed.schedule.protocol or None,
-        faster=faster,
+        faster=None if faster is None else _other(faster),
+        alternatives=tuple(_other(each) for each in alternatives),
         notes=tuple(extrapolated_constants_notes(planned.library, planned.scenario, demand.ranks, sent)),
     )
+
+
+def _other(timed: TimedSchedule) -> OtherAlgorithm:
+    return OtherAlgorithm(timed.schedule.algorithm, timed.schedule.protocol or None, timed.duration_ps / PS_PER_S)
+
+
+def _band(times_s: Sequence[float], planned: PlannedCollective, size_bytes: int) -> Band | None:
+    """Return the band around the time, and around those of what the library may choose as well."""
+    if planned.by_message or planned.concurrent is not None:
+        return None
+    where = planned.cluster, planned.profile, planned.demand.kind, size_bytes
+    bands = [found for time_s in times_s if (found := interval_at(time_s, *where)) is not None]
+    return Band(min(each.low_s for each in bands), max(each.high_s for each in bands), bands[0].of) if bands else None
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -115,3 +115,32 @@ def test_before_estimates_trees_were_for_buffers_up_to_one_size():
         ring_us, tree_us = (estimate_us(graph, demand, name, "Simple", (2, 4, 8)) for name in algorithms)
         assert (tree_us < ring_us) == tree
         assert inf in (ring_us, tree_us)
+
+
+def test_what_may_run_as_well_lies_within_the_scatter_of_the_estimates():
+    """For 4 MiB on two DGX H100, NVSwitches that sum and trees are estimated within half a per cent of each other."""
+    timer = Timer(cluster("dgx-h100", 16), profile=NcclProfile("nccl"))
+    for size_bytes in (64 * 2**10, 4 * MIB, 2**30):
+        found = timer.time(make_demand("all_reduce", size_bytes, 16))
+        candidates = timer.profile.candidates(found.schedule.demand, timer.cluster)
+        schedules = [each for name in candidates for each in timer._schedules(name, found.schedule.demand)]
+        estimates = {
+            (each.algorithm, each.protocol): timer.profile.estimate_us(each, timer.cluster) for each in schedules
+        }
+        least = estimates.pop((found.schedule.algorithm, found.schedule.protocol))
+        close = {key for key, estimate in estimates.items() if estimate < 1.15 * least}
+        also = timer.alternatives(found)
+        assert {(each.schedule.algorithm, each.schedule.protocol) for each in also} == close
+        assert bool(also) == (size_bytes == 4 * MIB)
+    assert Timer(timer.cluster, "ring", profile=timer.profile).alternatives(found) == []
+
+
+def test_a_faster_candidate_of_the_library_itself_is_named():
+    """NCCL takes nvls-tree for 4 MiB on two DGX H100, also where only its other candidates are faster."""
+    timer = Timer(cluster("dgx-h100", 16), profile=NcclProfile("nccl"))
+    found = timer.time(make_demand("all_reduce", 4 * MIB, 16))
+    faster = timer.faster(found)
+    assert faster is not None
+    assert faster.duration_ps < 0.9 * found.duration_ps
+    alone = Timer(timer.cluster, faster.schedule.algorithm, profile=timer.profile).time(found.schedule.demand)
+    assert alone.duration_ps == faster.duration_ps

@@ -103,6 +103,8 @@ def check_timing_cost(schedule: Schedule, links: int) -> None:
 AUTO = "auto"
 # Another algorithm is named that takes less than this share of the chosen one's time.
 _CLEARLY = 0.9
+# Estimates up to so many times the least may be the least on machines that the search sees a little differently.
+_SCATTER = 1.15
 _MOST_RANKS_OF_ALL = 128
 # Messages whose bytes are added up before they are yielded, so that alternating patterns are yielded once.
 _MESSAGES_PER_BATCH = 1 << 17
@@ -262,25 +264,37 @@ class Timer:
         return [item for item in timed if item.duration_ps < factor * timed[0].duration_ps or item is timed[0]]
 
     def faster(self, chosen: TimedSchedule) -> TimedSchedule | None:
-        """Return the fastest schedule that ``auto`` did not consider, if it takes less than nine tenths of the chosen.
+        """Return the fastest other schedule than ``auto`` chose, if it takes less than nine tenths of the chosen.
 
-        Of the algorithms that need neither switches nor servers that sum; None for more than 128 ranks, where timing
-        all of them takes longer than the answer.
+        Of the library's own, and of the algorithms that need neither switches nor servers that sum; None for more than
+        128 ranks, where timing all of them takes longer than the answer.
         """
         demand, best = chosen.schedule.demand, None
         if self._algorithm != AUTO or demand.ranks > _MOST_RANKS_OF_ALL:
             return None
-        considered = {schedule.algorithm.partition(":")[0] for schedule in self._possibilities(demand)[0]}
+        own = self._possibilities(demand)[0]
+        considered = {schedule.algorithm.partition(":")[0] for schedule in own}
         names = [name for name in ALGORITHMS.names() if demand.kind in ALGORITHMS.get(name).kinds]
-        others = self._possible([name for name in names if name not in considered], demand)
+        others = [*own, *self._possible([name for name in names if name not in considered], demand)]
         less_than_ps = chosen.duration_ps * _CLEARLY
         for bound_ps, schedule in self._by_bound([each for each in others if not each.assisted]):
             if bound_ps >= less_than_ps:
                 break
-            timed = _host_bound_launch(self._timed(schedule), "not considered")
+            timed = _host_bound_launch(self._timed(schedule), "not chosen")
             if timed.duration_ps < less_than_ps:
                 best, less_than_ps = timed, timed.duration_ps
         return best
+
+    def alternatives(self, chosen: TimedSchedule) -> list[TimedSchedule]:
+        """Return what the library may choose as well: its estimates exceed that of the chosen by less than 15 %.
+
+        So much NCCL's estimates scatter around what its search finds on machines of one kind.
+        """
+        estimates = self._estimates_us(self._possibilities(chosen.schedule.demand)[0])
+        if self._algorithm != AUTO or not estimates:
+            return []
+        close = [schedule for estimate_us, schedule in estimates[1:] if estimate_us < _SCATTER * estimates[0][0]]
+        return [_host_bound_launch(self._timed(schedule), "may be chosen as well") for schedule in close]
 
     def _estimates_us(self, schedules: Sequence[Schedule]) -> list[tuple[float, Schedule]]:
         """Return schedules with the library's estimates in microseconds, in ascending order; empty if one has none."""
