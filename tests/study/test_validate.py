@@ -184,7 +184,7 @@ def test_what_a_row_says_of_the_library_is_taken(predicted_us):
     low_latency_us, simple_us = (predicted_us(8, gpu_model="A10", protocol=name) for name in ("", "Simple"))
     later = 2 * (constants["protocol.Simple.network"] - constants["protocol.LL.network"])
     assert simple_us - low_latency_us == pytest.approx((later + constants["protocol.Simple.launch"]) / 1e6, rel=1e-3)
-    old_us, new_us = (predicted_us(2 << 20, **boards, ranks="8", nccl_version=text) for text in ("2.4.8", "2.5.6"))
+    old_us, new_us = (predicted_us(4 << 20, **boards, ranks="8", nccl_version=text) for text in ("2.4.8", "2.5.6"))
     assert new_us < old_us
 
 
