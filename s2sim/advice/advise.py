@@ -260,8 +260,8 @@ def _flips(base: RunSpec, runs: Runs) -> Advice:
         for flip in verdict.flips
     ]
     lines += [f"{row.reducer}: {judged.change}." for row in rows if (judged := judgement_of(row)).change]
-    if verdict.band_share is not None:
-        lines.append(f"The answer holds in {verdict.band_share:.0%} of the draws of measured constants.")
+    if verdict.probability is not None:
+        lines.append(f"The answer is right with a probability of {verdict.probability:.0%}.")
     cells = [cell_of(result, row) for row in rows]
     return _advice("flips", base, lines, cells, len(cells), runs)
 

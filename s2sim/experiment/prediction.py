@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from s2sim.arrays import Floats
 from s2sim.collectives.timing.shapes import KeptSchedules
-from s2sim.collectives.timing.terms import schedule_terms
-from s2sim.collectives.timing.timer import TimedSchedule, Timer
+from s2sim.collectives.timing.timer import Timer
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
 from s2sim.experiment.lower_bounds import communication_bound, iteration_bound_s
 from s2sim.experiment.progress import SILENT, ProgressWatcher
@@ -28,8 +26,7 @@ from s2sim.reducers.script import Recording, count_rounds, payload_bytes
 from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.simulation.run import Replay
 from s2sim.topology.cluster import Cluster
-from s2sim.uncertainty.constant_fit import qualified_name
-from s2sim.uncertainty.interval import Band, interval_at, shipped_error_model
+from s2sim.uncertainty.interval import Band, band_of_draws, run_class, shipped_factors
 from s2sim.units import PS_PER_S, format_rate
 
 
@@ -171,7 +168,7 @@ def make_row(
     compared = scenario.compute_ps is not None or scenario.training is not None
     own_ps, dense_ps = executed.compared_ps, dense.compared_ps
     rounds, errors = count_rounds(recorded.recording), recorded.errors
-    band, draws_s = (None, ()) if scenario.training or scenario.groups else band_of(executed)
+    band, draws_s = band_of(executed)
     return Row(
         name=recorded.reducer.traits.name,
         reducer=recorded.option_string,
@@ -290,47 +287,33 @@ def _collectives(recording: Recording, replay: Replay) -> tuple[CollectiveRow, .
 
 
 def band_of(executed: ExecutedRecording) -> tuple[Band | None, tuple[float, ...]]:
-    """Return the 90 % interval of the total of a replay, and the seconds that each draw of the constants adds to it.
+    """Return the 90 % interval of the compared time of a replay, and the seconds that each draw of errors adds to it.
 
-    All replays use the same draws. Communication grows in proportion to its launches, and a launch in proportion to
-    its terms at the constants of a draw. (None, ()) if the time does not rest on a library's measured constants.
+    All replays use the same draws. Communication grows in proportion to its launches; of an iteration, what is exposed
+    grows with it, and what backward cannot hide beside. (None, ()) if the time does not rest on a library's measured
+    constants.
     """
-    profile, replay = executed.scenario.library.profile, executed.replay
+    profile, iterations = executed.scenario.library.profile, executed.iterations
+    replay = executed.replay if iterations is None else iterations
     launches = [launch for launch in replay.launches if launch.end_ps > max(launch.start_ps, 0)]
-    if not isinstance(profile, NcclProfile) or executed.scenario.faults or not launches:
+    if not isinstance(profile, NcclProfile) or executed.scenario.faults or executed.scenario.groups or not launches:
         return None, ()
-    drawn: dict[int, Floats] = {}
-    lengths, intervals, draws = [], [], []
+    lengths_ps, drawn_ps = 0, np.zeros(1)
     for launch in launches:
         cluster, demand = executed.timer.within(launch.ranks).cluster, launch.timed.schedule.demand
-        length_s = (launch.end_ps - launch.start_ps) / PS_PER_S
-        interval = interval_at(length_s, cluster, profile, demand.kind, demand.buffer_bytes)
-        if interval is None:
+        run = run_class(cluster, profile, demand.kind)
+        if run is None:
             return None, ()
-        if id(launch.timed) not in drawn:
-            drawn[id(launch.timed)] = _draw_factors(launch.timed, cluster, profile.library)
-        lengths.append(length_s)
-        intervals.append(interval)
-        draws.append(length_s * drawn[id(launch.timed)])
-    communication_s, total_s = replay.communication_ps / PS_PER_S, replay.total_ps / PS_PER_S
-    longer = communication_s / sum(lengths)
-    rest_s = total_s - communication_s
-    low_s = rest_s + longer * sum(each.low_s for each in intervals)
-    high_s = rest_s + longer * sum(each.high_s for each in intervals)
-    more_s = longer * np.sum(draws, axis=0) - communication_s
-    return Band(low_s, high_s, intervals[0].of), tuple(more_s.tolist())
-
-
-def _draw_factors(timed: TimedSchedule, cluster: Cluster, library: str) -> Floats:
-    """Return the factor of a schedule's time for each draw of the constants, of shape (draws,)."""
-    model = shipped_error_model()
-    logs = np.array(model.draws)
-    column = {name: number for number, name in enumerate(model.constants)}
-    times_ps = np.zeros(len(logs))
-    for term in schedule_terms(timed, cluster):
-        grown = np.zeros(len(logs))
-        for name, power in term.constants:
-            if (number := column.get(qualified_name(library, name))) is not None:
-                grown += power * logs[:, number]
-        times_ps += term.ps * np.exp(grown)
-    return times_ps / max(timed.duration_ps, 1)
+        lengths_ps += launch.end_ps - launch.start_ps
+        drawn_ps = drawn_ps + (launch.end_ps - launch.start_ps) * shipped_factors(run, demand.buffer_bytes)
+    longer = drawn_ps / lengths_ps
+    if iterations is None:
+        more_ps = (longer - 1) * executed.replay.communication_ps
+    else:
+        parts = iterations.typical
+        exposed_ps, hidden_ps = parts.exposed_communication, parts.hidden_communication
+        all_ps, room_ps = exposed_ps + hidden_ps, max(hidden_ps, parts.backward)
+        more_ps = np.maximum(longer * exposed_ps, longer * all_ps - room_ps) - exposed_ps
+    compared_s = executed.compared_ps / PS_PER_S
+    more_s = more_ps / PS_PER_S
+    return band_of_draws(compared_s, compared_s + more_s), tuple(more_s.tolist())

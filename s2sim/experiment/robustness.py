@@ -146,13 +146,13 @@ def choice_name(choice: Choice) -> str:
     return "dense" if choice.best.baseline else choice.best.name
 
 
-# An answer that wins less of the band is none.
-_CERTAIN = 0.9
+# Answers of less are for a measurement to decide.
+_SURE, _ALMOST_ALL = 0.8, 0.99
 
 
 @dataclass(frozen=True, slots=True)
 class IntervalRobustness:
-    """Who would be named first with each draw of the constants."""
+    """Who would be named first in each draw of what predicted times are off by."""
 
     shares: tuple[tuple[str, float], ...]  # By name the share of the draws, the largest first
 
@@ -164,15 +164,20 @@ class IntervalRobustness:
         """Return what that says of an answer.
 
         >>> IntervalRobustness((("union", 0.95), ("dense", 0.05))).sentence("union")
-        "this answer holds over 95% of the library's measured range"
+        'this answer is right with a probability of 95%'
         >>> IntervalRobustness((("union", 0.6), ("fp16", 0.4))).sentence("union")
-        "over the library's measured range union is best in 60%, fp16 in 40%"
+        'union is best with a probability of 60%, fp16 of 40%: too close to decide without a measurement'
         """
         share = self.share_of(name)
-        if share >= _CERTAIN or len(self.shares) == 1:
-            return f"this answer holds over {'' if share == 1 else f'{share:.0%} of '}the library's measured range"
-        (first, one), (second, other) = self.shares[:2]
-        return f"over the library's measured range {first} is best in {one:.0%}, {second} in {other:.0%}"
+        if share >= _SURE:
+            return f"this answer is right with a probability {_probability(share)}"
+        likely = ", ".join(f"{each} {_probability(one)}" for each, one in self.shares[:2])
+        first, rest = likely.split(" ", 1)
+        return f"{first} is best with a probability {rest}: too close to decide without a measurement"
+
+
+def _probability(share: float) -> str:
+    return f"above {_ALMOST_ALL:.0%}" if share > _ALMOST_ALL else f"of {share:.0%}"
 
 
 def interval_robustness(
@@ -196,7 +201,7 @@ def interval_texts(rows: Sequence[Row]) -> dict[str, str]:
     texts = {}
     for row in rows:
         if row.band is not None:
-            beside_s = judged_time_s(row) - row.time_s.total
+            beside_s = judged_time_s(row) - (row.time_s.total if row.iteration_s is None else row.iteration_s)
             ends = (max(end + beside_s, 0.0) for end in (row.band.low_s, row.band.high_s))
             texts[row.reducer] = f" ({format_interval(*ends)})"
-    return texts
+    return {name: text for name, text in texts.items() if " to " in text}

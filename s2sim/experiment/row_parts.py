@@ -284,7 +284,7 @@ class Flip:
 class Verdict(JsonForm):
     """The answer for one number of workers, and what it rests on."""
 
-    more_json: ClassVar[tuple[str, ...]] = ("band_share?", "pays_over?")
+    more_json: ClassVar[tuple[str, ...]] = ("probability?", "pays_over?")
 
     workers: int  # Ranks
     decision: str  # Undecided: what is gained is less than the model can err
@@ -299,8 +299,8 @@ class Verdict(JsonForm):
     pays: dict[str, str]  # At which rates each reducer that was looked at is faster than dense, in words
     break_even: tuple[Crossing, ...]  # Every crossing found in the scanned range
     bottleneck: str  # What dense waits for
-    # Share of the draws of measured constants in which ``best`` stays; None where those made no times
-    band_share: float | None = None
+    # Probability that ``best`` is first, by what predicted times are off by; None where no measured constants made them
+    probability: float | None = None
     best_summary: str = ""  # What ``best`` does, in a line
     # With which numbers of workers and which mini-batches reducers pay, where whole iterations were compared
     pays_over: tuple[CountPays, ...] = ()

@@ -111,9 +111,10 @@ class Row(JsonForm):
     steps: tuple[StepRow, ...] = ()
     residual_trend: str | None = None  # Where residuals go over these steps; None without residuals
     assumes: str | None = None  # What its time rests on beside what is simulated
-    # Where nine of ten measured totals lie that were predicted as this one, where measured constants made it
+    # Where nine of ten measured times lie that were predicted as the compared one (the iteration where there is one, else
+    # the total), where measured constants made it
     band: Band | None = None
-    # By how many seconds the total were longer with each draw of these constants; not in JSON
+    # By how many seconds it were longer in each draw of what predictions are off by; not in JSON
     band_draws_s: tuple[float, ...] = field(default=(), compare=False, metadata=LEFT_OUT)
     iteration: IterationRow | None = None  # Where the time of an iteration went, where one was simulated
     judgement: Judgement | None = None  # What is thought of it beside the others; None as long as there are no others

@@ -119,7 +119,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
         pays={reducer: text for reducer in known.scan.pays_at_ends if (text := pays_text(reducer, known.scan))},
         break_even=known.scan.crossings,
         bottleneck=dense.bottleneck,
-        band_share=None if sure is None else sure.share_of(best),
+        probability=None if sure is None else sure.share_of(best),
         pays_over=known.pays_over,
     )
 

@@ -303,16 +303,3 @@ def _huber_weights(errors: Floats) -> tuple[Floats, Floats]:
 def leave_one_out(model: TermModel, rules: FitRules, weights: Floats, sources: Sequence[str]) -> dict[str, Floats]:
     """Return for each source the constants that fit best without it."""
     return {source: fit(model, rules, np.where(model.of_source(source), 0.0, weights)) for source in sources}
-
-
-def bootstrap(model: TermModel, rules: FitRules, weights: Floats, draws: int, seed: int = 0) -> Floats:
-    """Return constants fitted to sources drawn with replacement, float64 of shape (draws, n)."""
-    random = np.random.default_rng(seed)
-    sources = model.sources
-    of: list[Mask] = [model.of_source(source) for source in sources]
-    found = []
-    for _ in range(draws):
-        counts = np.bincount(random.integers(len(sources), size=len(sources)), minlength=len(sources))
-        voices = np.select(of, counts.astype(np.float64).tolist())
-        found.append(fit(model, rules, weights * voices))
-    return np.array(found)

@@ -1,7 +1,10 @@
-"""Intervals of measured times around predicted ones, from the errors of sources that were left out of the fit.
+"""The distribution of measured times around predicted ones, from the errors of sources that were left out of the fit.
 
-An interval reaches from the 4 % to the 96 % quantile of ln(measured/predicted) over all points. A point is weighted by
-the similarity of its GPU, network, collective, launch and size to those of the prediction, and each source equally.
+Of one collective it is that of ln(measured/predicted) over all points. A point is weighted by the similarity of its
+GPU, network, collective, launch and size to those of the prediction, and each source equally. What collectives of one
+machine are off by together follows from points of one source: the correlation of their normal scores falls off
+exponentially with the octaves between sizes, and is lower between kinds. Draws of it are the same for all reducers of a
+run, and give both the intervals of times and the probability of an answer.
 """
 
 from __future__ import annotations
@@ -19,6 +22,7 @@ from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfil
 from s2sim.errors import S2SimError
 from s2sim.files import data_directory, read_text
 from s2sim.libraries.nccl import NcclProfile
+from s2sim.seeds import named_generator
 from s2sim.topology.cluster import Cluster
 from s2sim.units import format_seconds
 
@@ -35,22 +39,34 @@ class Band:
     of: str
 
 
-def format_interval(low_s: float, high_s: float) -> str:
-    """Return the ends of a band for reading.
+# Ends that differ by more are told apart by two digits.
+_WIDE = 1.1
 
-    >>> format_interval(0.0036123, 0.0049), format_interval(0.00065, 0.0011)
-    ('3.6 to 4.9 ms', '650 us to 1.1 ms')
+
+def format_interval(low_s: float, high_s: float) -> str:
+    """Return the ends of a band for reading, in three digits where two are the same; one time where these are too.
+
+    >>> format_interval(0.0036123, 0.0049), format_interval(0.00065, 0.0011), format_interval(0.2178, 0.2192)
+    ('3.6 to 4.9 ms', '650 us to 1.1 ms', '218 to 219 ms')
     """
-    low, high = (format_seconds(float(f"{end:.2g}")) for end in (low_s, high_s))
+    digits = 2 if high_s > _WIDE * low_s else 3
+    low, high = (format_seconds(float(f"{end:.{digits}g}")) for end in (low_s, high_s))
+    if low == high:
+        return low
     number, _, unit = low.rpartition(" ")
     return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
-VERSION = 1
+VERSION = 2
 # What a point counts that has another GPU, network, collective or launch.
 _DISTANCE_PER_FIELD = (0.25, 0.25, 0.5, 0.5)
 # Powers of two between sizes that count e times less for each other.
 _MAX_LOG_SIZE_DISTANCE = 3.0
+_DRAWS = 400
+# Octaves over which errors of one collective on one machine lose a factor e of their correlation, and what of it is
+# left between collectives: .92, .61, .36, .11 after 1, 4, 8, 16 octaves, .33 between collectives.
+_CORRELATED_OCTAVES, _BETWEEN_KINDS = 8.0, 0.4
+_OCTAVES, _PER_OCTAVE = 48, 2
 # Of so few sources the quantiles of 5 % and 95 % hold 87 % of what one of them measured that they have not seen.
 _LOW, _HIGH = 0.04, 0.96
 
@@ -71,11 +87,7 @@ class CurveErrorSamples:
 
 @dataclass(frozen=True)
 class PredictionErrors:
-    """What a bands file holds.
-
-    ``curves`` are of sources that were left out one by one. ``draws`` are logarithms of how many times as large as
-    shipped the ``constants`` (``library:name``) are, fitted to sources drawn with replacement.
-    """
+    """What a bands file holds: errors of ``curves`` of sources that were left out one by one."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -83,8 +95,6 @@ class PredictionErrors:
     made_by: str
     curves_sha256: str
     curves: tuple[CurveErrorSamples, ...]
-    constants: tuple[str, ...]
-    draws: tuple[tuple[float, ...], ...]
 
     @property
     def sources(self) -> frozenset[str]:
@@ -96,10 +106,18 @@ class PredictionErrors:
 
         Sources in ``without`` tell nothing.
         """
+        low, high = interval_of(self.factors(run, size_bytes, without))
+        return min(low, 1.0), max(high, 1.0)
+
+    def factors(self, run: RunClass, size_bytes: float, without: Collection[str] = ()) -> Floats:
+        """Return by what a predicted time is multiplied in each draw, float64 of shape (draws,).
+
+        Draws of all collectives and sizes are of the same machines.
+        """
         source, alike, log_size, error = self._points
         kept = np.flatnonzero(~np.isin(source, list(without)))
-        far = np.abs(log_size[kept] - np.log2(max(size_bytes, 1)))
-        weights = np.exp(-far / _MAX_LOG_SIZE_DISTANCE)
+        octave = np.log2(max(size_bytes, 1))
+        weights = np.exp(-np.abs(log_size[kept] - octave) / _MAX_LOG_SIZE_DISTANCE)
         for column, unlike in enumerate(_DISTANCE_PER_FIELD):
             weights *= np.where(alike[kept, column] == run[column], 1.0, unlike)
         voices, voice = np.unique(source[kept], return_inverse=True)
@@ -109,8 +127,9 @@ class PredictionErrors:
         order = np.argsort(error[kept])
         passed = np.cumsum(weights[order])
         middle = (passed - weights[order] / 2) / passed[-1]
-        low, high = np.interp((_LOW, _HIGH), middle, error[kept][order])
-        return float(np.exp(min(low, 0.0))), float(np.exp(max(high, 0.0)))
+        place = min(round(octave * _PER_OCTAVE), _OCTAVES * _PER_OCTAVE - 1)
+        drawn: Floats = np.exp(np.interp(_uniform_draws(run.collective)[place], middle, error[kept][order]))
+        return drawn
 
     @cached_property
     def _points(self) -> tuple[Mask, Mask, Floats, Floats]:
@@ -122,6 +141,26 @@ class PredictionErrors:
             np.log2(np.concatenate([curve.sizes_bytes for curve in self.curves])),
             np.concatenate([curve.errors for curve in self.curves]),
         )
+
+
+def interval_of(draws: Floats) -> tuple[float, float]:
+    """Return the ends between which nine of ten measured times lie, of draws of what is predicted."""
+    low, high = np.quantile(draws, (_LOW, _HIGH), method="hazen")
+    return float(low), float(high)
+
+
+@cache
+def _uniform_draws(collective: str) -> Floats:
+    """Return ranks of draws by size, float64 of shape (octaves, draws): of each size evenly spread from 0 to 1."""
+    step = np.exp(-1 / (_CORRELATED_OCTAVES * _PER_OCTAVE))
+    scores = np.zeros((_OCTAVES * _PER_OCTAVE, _DRAWS))
+    for name, share in (("all", _BETWEEN_KINDS), (collective, 1 - _BETWEEN_KINDS)):
+        path = named_generator(0, "errors", name).standard_normal(scores.shape)
+        for place in range(1, len(path)):
+            path[place] = step * path[place - 1] + np.sqrt(1 - step**2) * path[place]
+        scores += np.sqrt(share) * path
+    ranks: Floats = (scores.argsort(axis=1).argsort(axis=1) + 0.5) / _DRAWS
+    return ranks
 
 
 def error_model_path() -> Path:
@@ -171,12 +210,21 @@ def run_class(cluster: Cluster, profile: LibraryProfile, kind: str) -> RunClass 
     return RunClass(cluster.shape.gpu or _NO_VALUE, transport or _NO_VALUE if several else _NO_VALUE, kind, launch)
 
 
+@cache
+def shipped_factors(run: RunClass, size_bytes: float) -> Floats:
+    """Return `PredictionErrors.factors` of the shipped errors."""
+    return shipped_error_model().factors(run, size_bytes)
+
+
+def band_of_draws(time_s: float, draws_s: Floats) -> Band:
+    """Return the band of a predicted time, which it contains, from draws of the time by the shipped errors."""
+    bands = shipped_error_model()
+    low_s, high_s = interval_of(draws_s)
+    of = f"errors of {len(bands.curves)} measured curves of {len(bands.sources)} sources that were left out of the fit"
+    return Band(min(low_s, time_s), max(high_s, time_s), of)
+
+
 def interval_at(time_s: float, cluster: Cluster, profile: LibraryProfile, kind: str, size_bytes: float) -> Band | None:
     """Return the band around the time of a collective; None where no library's measured constants made that."""
     run = run_class(cluster, profile, kind)
-    if run is None:
-        return None
-    bands = shipped_error_model()
-    low, high = bands.around(run, size_bytes)
-    of = f"errors of {len(bands.curves)} measured curves of {len(bands.sources)} sources that were left out of the fit"
-    return Band(time_s * low, time_s * high, of)
+    return None if run is None else band_of_draws(time_s, time_s * shipped_factors(run, size_bytes))

@@ -13,7 +13,7 @@ import numpy as np
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.files import data_directory, read_bytes
-from s2sim.uncertainty.constant_fit import bootstrap, clear_constant_cache, point_weights
+from s2sim.uncertainty.constant_fit import clear_constant_cache
 from s2sim.uncertainty.interval import (
     VERSION,
     CurveErrorSamples,
@@ -51,14 +51,11 @@ def write_fits(progress: ProgressWatcher = SILENT) -> list[str]:
             break
         changed |= _write_constants(fitted_parameters(fits), len(found), len({curve.source for curve in found}))
         fits, found = fit_curves(curves, progress)
-    draws = bootstrap(fits.model, fits.rules, point_weights(fits.model), 24)
     bands = PredictionErrors(
         version=VERSION,
         made_by="s2sim dev validate --write",
         curves_sha256=hashlib.sha256(read_bytes(resolve_curves_folder(None) / "index.csv")).hexdigest(),
         curves=held_out_error_curves(fits, found),
-        constants=tuple(constant.owned for constant in fits.constants),
-        draws=tuple(tuple(round(float(log), 4) for log in draw) for draw in draws),
     )
     error_model_path().write_text(_json(bands), "utf-8")
     shipped_error_model.cache_clear()
@@ -134,6 +131,6 @@ def held_out_error_curves(fits: ConstantFits, curves: Sequence[CurveErrors]) -> 
 
 def _json(bands: PredictionErrors) -> str:
     value = asdict(bands)
-    parts = [f'"{key}": {json.dumps(value[key])}' for key in ("version", "made_by", "curves_sha256", "constants")]
-    parts += [f'"{key}": [\n  ' + ",\n  ".join(map(json.dumps, value[key])) + "\n ]" for key in ("curves", "draws")]
+    parts = [f'"{key}": {json.dumps(value[key])}' for key in ("version", "made_by", "curves_sha256")]
+    parts.append('"curves": [\n  ' + ",\n  ".join(map(json.dumps, value["curves"])) + "\n ]")
     return "{\n " + ",\n ".join(parts) + "\n}\n"
