@@ -111,8 +111,8 @@ class Row(JsonForm):
     steps: tuple[StepRow, ...] = ()
     residual_trend: str | None = None  # Where residuals go over these steps; None without residuals
     assumes: str | None = None  # What its time rests on beside what is simulated
-    # Where nine of ten measured times lie that were predicted as the compared one (the iteration where there is one, else
-    # the total), where measured constants made it
+    # Where nine of ten measured times lie that were predicted as the compared one, where measured constants made it;
+    # that is the iteration where there is one, else the total
     band: Band | None = None
     # By how many seconds it were longer in each draw of what predictions are off by; not in JSON
     band_draws_s: tuple[float, ...] = field(default=(), compare=False, metadata=LEFT_OUT)
