@@ -265,6 +265,12 @@ def iterations_lines(result: IterationsResult) -> list[str]:
         lines.append(
             f"faster or slower than dense: {overall.calls_right_share:.0%} of calls are right (mean of sources)"
         )
+    if (calls := overall.calls) is not None and calls.decided_right_share is not None:
+        lines.append(
+            f"calls with a probability of 80% or more: {calls.decided_right_share:.0%} are right, {calls.undecided} "
+            f"others are undecided; Brier score {calls.brier:.2f}, always saying the share of wins "
+            f"{calls.brier_of_base_rate:.2f}"
+        )
     return lines
 
 

@@ -58,14 +58,18 @@ def format_interval(low_s: float, high_s: float) -> str:
 
 
 VERSION = 2
+
+BETWEEN_KINDS = 0.4
+"""What of the correlation of errors is left between two collectives of one source: .33 at sizes within 3 octaves."""
+
 # What a point counts that has another GPU, network, collective or launch.
 _DISTANCE_PER_FIELD = (0.25, 0.25, 0.5, 0.5)
 # Powers of two between sizes that count e times less for each other.
 _MAX_LOG_SIZE_DISTANCE = 3.0
 _DRAWS = 400
-# Octaves over which errors of one collective on one machine lose a factor e of their correlation, and what of it is
-# left between collectives: .92, .61, .36, .11 after 1, 4, 8, 16 octaves, .33 between collectives.
-_CORRELATED_OCTAVES, _BETWEEN_KINDS = 8.0, 0.4
+# Octaves over which errors of one collective on one machine lose a factor e of their correlation: .92, .61, .36, .11
+# are left after 1, 4, 8, 16.
+_CORRELATED_OCTAVES = 8.0
 _OCTAVES, _PER_OCTAVE = 48, 2
 # Of so few sources the quantiles of 5 % and 95 % hold 87 % of what one of them measured that they have not seen.
 _LOW, _HIGH = 0.04, 0.96
@@ -154,7 +158,7 @@ def _uniform_draws(collective: str) -> Floats:
     """Return ranks of draws by size, float64 of shape (octaves, draws): of each size evenly spread from 0 to 1."""
     step = np.exp(-1 / (_CORRELATED_OCTAVES * _PER_OCTAVE))
     scores = np.zeros((_OCTAVES * _PER_OCTAVE, _DRAWS))
-    for name, share in (("all", _BETWEEN_KINDS), (collective, 1 - _BETWEEN_KINDS)):
+    for name, share in (("all", BETWEEN_KINDS), (collective, 1 - BETWEEN_KINDS)):
         path = named_generator(0, "errors", name).standard_normal(scores.shape)
         for place in range(1, len(path)):
             path[place] = step * path[place - 1] + np.sqrt(1 - step**2) * path[place]

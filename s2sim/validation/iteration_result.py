@@ -203,6 +203,7 @@ class IterationError(JsonForm):
     # Whether it is faster than dense of the same source and set-up; None for dense and where there is none
     wins: bool | None = None
     measured_wins: bool | None = None
+    win_probability: float | None = None  # That it is, by what communication and codecs are off by elsewhere
     likely_why: str | None = None
 
     @property
@@ -237,13 +238,20 @@ class TimeErrors:
 
 @dataclass(frozen=True, slots=True)
 class Calls:
-    """How often it is rightly predicted that a reducer is faster than dense (a win), or that it is not."""
+    """How often it is rightly predicted that a reducer is faster than dense (a win), or that it is not.
+
+    Brier scores are means of (probability - 1 for a win)^2; always saying the share of wins has ``brier_of_base_rate``.
+    """
 
     right_share: float
     wins_as_predicted: int
     losses_as_predicted: int
     missed_wins: int
     false_wins: int
+    undecided: int  # Calls whose probability, of a win or a loss, is below 80 %
+    decided_right_share: float | None  # Of the others
+    brier: float
+    brier_of_base_rate: float
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,11 @@ from dataclasses import asdict, replace
 
 import numpy as np
 
+from s2sim.arrays import Floats
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
+from s2sim.seeds import named_generator
+from s2sim.uncertainty.interval import BETWEEN_KINDS
 from s2sim.validation.harness import NOT_YET, error_statistics, folder_name, in_turn, origin_of
 from s2sim.validation.iteration_predict import IterationPredictor
 from s2sim.validation.iteration_result import (
@@ -32,6 +35,12 @@ _LONG_WAIT = 0.02
 # A part explains an error if it is between these shares of it.
 _MIN_SHARE, _MAX_SHARE = 0.5, 2
 _MS = 1e-3
+_DRAWS = 4000
+# Calls of less are undecided.
+_SURE = 0.8
+COMMUNICATION_SPREAD, CODEC_SPREAD = 0.45, 0.18
+"""Standard deviations of ln(measured/predicted) of parts of public rows: medians over sources of their median, over
+0.674."""
 _NOTE = (
     "compute is that of each row, or of the model's profile; cluster by the hardware catalogue, NCCL by "
     "libraries/nccl.toml; what frameworks start was settled with public rows in view; waiting for slower ranks is not "
@@ -79,16 +88,46 @@ def _median_of_sources(sources: Iterable[TimeErrors | None]) -> TimeErrors | Non
 
 
 def _calls(rows: Iterable[IterationError]) -> Calls | None:
-    known = [(row.wins, row.measured_wins) for row in rows if row.scored and row.right_call is not None]
+    scored = [row for row in rows if row.scored and row.right_call is not None]
+    known = [(row.wins, row.measured_wins) for row in scored]
     if not known:
         return None
+    chances = np.array(
+        [float(bool(row.wins)) if row.win_probability is None else row.win_probability for row in scored]
+    )
+    won = np.array([was for _, was in known], np.float64)
+    decided = np.maximum(chances, 1 - chances) >= _SURE
+    right = (chances > 0.5) == (won > 0)
     return Calls(
         right_share=float(np.mean([called == was for called, was in known])),
         wins_as_predicted=known.count((True, True)),
         losses_as_predicted=known.count((False, False)),
         missed_wins=known.count((False, True)),
         false_wins=known.count((True, False)),
+        undecided=int((~decided).sum()),
+        decided_right_share=float(right[decided].mean()) if decided.any() else None,
+        brier=float(np.mean((chances - won) ** 2)),
+        brier_of_base_rate=float(won.mean() * (1 - won.mean())),
     )
+
+
+def win_probability(row: IterationError, dense: IterationError) -> float | None:
+    """Return the probability that a reducer's iteration is shorter than that of dense; None where one has no time.
+
+    What is not communication or codec is the same in both. Logarithms of their factors are normal, with the spread of
+    public rows; communication of both is correlated as collectives of one source are.
+    """
+    if row.iteration_s is None or dense.iteration_s is None:
+        return None
+    common, own, other, codec = named_generator(0, "calls").standard_normal((4, _DRAWS))
+
+    def drawn_s(each: IterationError, alone: Floats) -> Floats:
+        communication_s, codec_s = each.communication_s or 0.0, each.codec_s or 0.0
+        longer = np.exp(COMMUNICATION_SPREAD * (np.sqrt(BETWEEN_KINDS) * common + np.sqrt(1 - BETWEEN_KINDS) * alone))
+        grown = communication_s * (longer - 1) + codec_s * (np.exp(CODEC_SPREAD * codec) - 1)
+        return np.asarray((each.iteration_s or 0.0) + grown, np.float64)
+
+    return float(np.mean(drawn_s(row, own) < drawn_s(dense, other)))
 
 
 def likely_iteration_error_source(
@@ -201,13 +240,15 @@ def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]
     for known in filter(None, (measured.row for measured in rows)):
         waited_ms[known.dense_pair] = max(waited_ms.get(known.dense_pair, 0.0), known.first_message_ms or 0.0)
     for row, each in zip((measured.row for measured in rows), found, strict=True):
-        wins = measured_wins = why = None
+        wins = measured_wins = why = chance = None
         if row is not None:
             why = likely_iteration_error_source(row, each, waited_ms.get(each.id, 0.0))
             if dense := by_id.get(row.dense_pair):
                 wins = _faster(each.iteration_s, dense.iteration_s)
                 measured_wins = _faster(each.measured_iteration_s, dense.measured_iteration_s)
-        compared.append(replace(each, wins=wins, measured_wins=measured_wins, likely_why=why))
+                chance = win_probability(each, dense)
+        called = replace(each, wins=wins, measured_wins=measured_wins, win_probability=chance)
+        compared.append(replace(called, likely_why=why))
     return tuple(compared)
 
 

@@ -4,6 +4,8 @@ import csv
 import json
 import math
 import random
+from dataclasses import replace
+from statistics import NormalDist, median
 
 import pytest
 
@@ -31,7 +33,14 @@ from s2sim.validation.iteration_machine import (
 )
 from s2sim.validation.iteration_predict import IterationPredictor
 from s2sim.validation.iteration_result import IterationError, read_iterations, resolve_iterations_folder
-from s2sim.validation.validate_iterations import by_source, over_sources, validate_iterations
+from s2sim.validation.validate_iterations import (
+    CODEC_SPREAD,
+    COMMUNICATION_SPREAD,
+    by_source,
+    over_sources,
+    validate_iterations,
+    win_probability,
+)
 
 from .iterations_folder import COLUMNS, ROW, iteration, write_iterations
 
@@ -126,7 +135,7 @@ def test_each_tensor_by_itself_hides_behind_backward(tmp_path):
 
 
 def test_errors_and_calls_are_those_computed_by_hand():
-    def row(source, predicted_s, measured_s, wins=None, measured_wins=None, *, scored=True):
+    def row(source, predicted_s, measured_s, wins=None, measured_wins=None, chance=None, *, scored=True):
         return IterationError(
             id="x",
             source=source,
@@ -141,13 +150,14 @@ def test_errors_and_calls_are_those_computed_by_hand():
             measured_iteration_s=measured_s,
             wins=wins,
             measured_wins=measured_wins,
+            win_probability=chance,
         )
 
     rows = [
         row("a", 2, 1),
-        row("a", 1, 4, True, True),
-        row("a", 1, 1, True, False),
-        row("b", 1, 8, False, True),
+        row("a", 1, 4, True, True, 0.9),
+        row("a", 1, 1, True, False, 0.6),
+        row("b", 1, 8, False, True, 0.2),
         row("b", 1, 100, False, False, scored=False),
     ]
     sources = by_source(rows)
@@ -163,8 +173,38 @@ def test_errors_and_calls_are_those_computed_by_hand():
     assert overall.iteration.median == pytest.approx((math.log(2) + math.log(8)) / 2)
     assert overall.calls_right_share == 0.25
     calls = overall.calls
+    assert (calls.undecided, calls.decided_right_share) == (1, 0.5)
+    assert calls.brier == pytest.approx((0.1**2 + 0.6**2 + 0.8**2) / 3)
+    assert calls.brier_of_base_rate == pytest.approx(2 / 9)
     assert (calls.wins_as_predicted, calls.losses_as_predicted, calls.missed_wins, calls.false_wins) == (1, 0, 1, 1)
     assert overall.communication is None
+
+
+def test_a_call_is_as_sure_as_what_may_be_off_is_small():
+    """The same gain of 10 ms is sure where communication is a hundredth of it, and half as likely as not for tenths."""
+    row = {
+        "id": "x",
+        "source": "a",
+        "model": "",
+        "gpu": "",
+        "reducer": "",
+        "workers": 2,
+        "predicted": True,
+        "reason": "",
+    }
+
+    def chance(own_ms, communication_ms, codec_ms=0.0):
+        dense = IterationError(**row, iteration_s=0.1, communication_s=communication_ms * MS, codec_s=0.0)
+        own = replace(dense, iteration_s=own_ms * MS, codec_s=codec_ms * MS)
+        return win_probability(own, dense)
+
+    assert chance(90, 1) == 1
+    assert chance(110, 1) == 0
+    assert 0.6 < chance(90, 40) < 0.8
+    assert chance(100, 40) == pytest.approx(0.5, abs=0.05)
+    # Of the codec alone: ten in a hundred of dense, off by 18 %.
+    assert chance(98, 0, codec_ms=10) == pytest.approx(NormalDist().cdf(math.log(1.2) / CODEC_SPREAD), abs=0.02)
+    assert win_probability(IterationError(**row), IterationError(**row)) is None
 
 
 def test_rows_that_contradict_themselves_are_shown_and_not_scored(tmp_path):
@@ -422,11 +462,26 @@ def test_public_iterations_are_predicted_as_well_as_the_page_says(public):
     with (data_directory("measured/iterations") / "iterations.csv").open(newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     assert [found.id for found in public.iterations] == [row["id"] for row in rows]
-    assert public.overall.iteration.median <= 0.07
+    assert public.overall.iteration.median <= 0.05
+    assert public.overall.iteration.p90 <= 0.2
     assert public.overall.communication.median <= 0.33
-    assert public.overall.calls_right_share >= 0.8
+    assert public.overall.calls_right_share >= 0.85
+    assert public.overall.calls.decided_right_share >= 0.9
+    assert public.overall.calls.brier < public.overall.calls.brier_of_base_rate / 2
     not_told = {row["id"] for row in rows if row["overlap_kind"] == "unknown"}
     assert {found.id for found in public.iterations if not found.predicted} == not_told
+
+
+@pytest.mark.slow
+def test_probabilities_rest_on_the_spread_of_public_rows(public):
+    scored = [row for row in public.iterations if row.scored]
+    for spread, name in ((COMMUNICATION_SPREAD, "communication_s"), (CODEC_SPREAD, "codec_s")):
+        medians = []
+        for source in {row.source for row in scored}:
+            pairs = [(getattr(row, name), getattr(row, f"measured_{name}")) for row in scored if row.source == source]
+            errors = [abs(math.log(predicted / measured)) for predicted, measured in pairs if predicted and measured]
+            medians += [median(errors)] if errors else []
+        assert median(medians) / NormalDist().inv_cdf(0.75) == pytest.approx(spread, abs=0.02)
 
 
 @pytest.mark.slow
