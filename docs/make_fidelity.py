@@ -31,34 +31,47 @@ PAGE = Path(__file__).parent / "fidelity.md"
 HEAD = """# How right predictions are
 
 Made by `python docs/make_fidelity.py` of what `s2sim dev validate` says of the public curves in
-[measured/curves/](../measured/curves/README.md).
+[measured/curves/](../measured/curves/README.md) and of the public iterations in
+[measured/iterations/](../measured/iterations/README.md).
 
 Each curve is predicted from what is written on its machine alone: GPUs, NVLinks, PCIe and interfaces by
 `topologies/hardware.toml`, latencies of the hardware, one switch or a tree that blocks nothing, what NCCL adds
-by `libraries/nccl.toml`, and the fastest algorithm of those that it has, unless the source names one. **Constants of
-that file whose kind is "measured" are fitted** to good public curves, each of a class of hardware, transport or
-protocol and none of a curve: these curves are predicted better than unseen ones will be. What is left out tells more:
-below stands what is predicted of each source by constants that all other sources tell, which the same command fits
-again. An NVL72 is one NVLink domain; a GPU, board or transport that is not in the catalogue is not predicted.
+by `libraries/nccl.toml`, and the algorithm and protocol that NCCL estimates to be fastest
+(`libraries/nccl-tuner.toml`), unless the source names one. An NVL72 is one NVLink domain; a GPU, board or transport
+that is not in the catalogue is not predicted.
 
-`s2sim dev validate --write` makes what is shipped: constants fitted until they stay (least squares of
-ln(predicted/measured), one voice a source, with a pull to `libraries/fits/priors.toml`), and
-`libraries/fits/bands.json`, the errors of sources left out. From these come the bands that `s2sim run` and
-`s2sim collective` print: the 4 % and 96 % quantiles of measured over predicted, by GPU, network, collective, launch and
-size. How many points of a source that a band has not seen lie inside stands below.
+**What counts is the error at machines that were not in the fit**: constants of `libraries/nccl.toml` whose kind is
+"measured" are fitted to good public curves, each of a class of hardware, transport or protocol and none of a curve.
+Below, each source is predicted by constants that all other sources tell. What curves of the fit itself come to stands
+last, and tells less.
 """
 LIMITS = """## What cannot be right yet, and why
 
-- **The choice of algorithm** is the fastest of what NCCL has; its own choice is at times slower (two nodes of Polaris
-  run rings where trees are faster).
+- **The choice of algorithm** follows NCCL's estimates, for which its search over the graph of a machine is done in
+  short: where two estimates lie within 15 %, the other may run. `s2sim collective` names both and its band holds them;
+  `s2sim run` takes the lesser.
+- **RoCE and Slingshot** reach from half to all of the rate of their interfaces, by queue pairs and routing that few
+  rows state.
 - **Host bridges** are shares of the rate by class of way, host memory has a rate by generation of PCIe; what a
   machine's own bridge or memory forwards is not known from its row.
 - **An NVL72 and RCCL** are predicted with what eight B200 and NCCL tell.
+- **The mechanisms** were chosen with the public curves in view, also those of a source that a fit leaves out: on
+  machines that nobody has seen errors are larger than the tables of left-out sources say.
 
 A doubt is written down beside a curve where its numbers cannot follow from its row, before anything was predicted; such
 curves and suspect ones are told apart, and count nowhere else.
 """
-ITERATIONS = """## Training iterations
+BANDS = """## Bands and probabilities
+
+`s2sim dev validate --write` makes what is shipped: constants fitted until they stay (least squares of
+ln(predicted/measured), one voice a source, with a pull to `libraries/fits/priors.toml`), and
+`libraries/fits/bands.json`, the errors of sources left out. These are the one distribution of what a time may be off
+by: its 4 % and 96 % quantiles, by GPU, network, collective, launch and size, are the bands that `s2sim run` and
+`s2sim collective` print, and its draws, the same for all reducers of a run, the probability of a verdict. Errors at two
+sizes of one machine are correlated by exp(-octaves / 8), at one size of two collectives by .4, as those of the public
+curves are. Points of a source that a band has not seen lie inside:
+"""
+ITERATIONS = """## Training iterations: times, and calls of win or lose
 
 What `s2sim dev validate --iterations` says of the public iterations in
 [measured/iterations/](../measured/iterations/README.md). Compute is that of each row; where a row has none, that of the
@@ -67,8 +80,9 @@ is that of `libraries/nccl.toml`. No row has a constant of its own. **These erro
 what an operation of a framework takes, how many of them published codecs start, and between which cards nothing passes
 directly were settled with these rows in view, and errors on others may be larger. What decides beside the network:
 
-- **Rings or trees** between nodes are NCCL's own choice, by its estimates (`src/graph/tuning.cc`), which take trees for
-  half of the bus bandwidth whatever the number of nodes: two nodes run rings, although trees send half as much.
+- **Rings or trees** between nodes are NCCL's own choice, by its estimates or, before 2.5, by a size up to which trees
+  were for all. Which version a source ran is in `software.csv`, where its code or documents tell.
+- **torch.topk** before PyTorch 1.12 read a tensor by one block of threads: 12.8 ns a value on any GPU.
 - **Cards without NVLink** reach each other as NCCL lets them: not those of Kepler to Pascal, whose hosts are of
   Broadwell or before, not over two processors, and not GeForce cards from Turing on; what they send passes host memory.
 - **Loops of the host**: code that a framework runs operation by operation takes about 10 us for each and tensor.
@@ -87,14 +101,22 @@ row tells.
 
 
 def page(result: ValidationResult, iterations: IterationsResult) -> str:
-    """Return the page."""
-    answer = "\n".join(f"- {line}" for line in [result.what, *answer_lines(result)])
-    parts = [HEAD, answer, "", LEGEND, "", LIMITS]
-    parts += ["## Bands", "", *band_lines(result), ""]
+    """Return the page: what was not in the fit first, what was in it last."""
+    left_out, in_fit = (
+        [line for line in answer_lines(result) if line.startswith("in the fit") == fitted] for fitted in (False, True)
+    )
+    grids = validate_grids(result)
+    unseen = [grid for grid in grids if "left out" in grid.title]
+    parts = [HEAD, *_list([result.what, *left_out]), LEGEND, "", *map(table, unseen)]
+    parts += [BANDS, *band_lines(result), "", *of_iterations(iterations), LIMITS]
     worst = worst_lines(result)
     parts += ["## The worst", "", *worst, "", *(f"- {line}" for line in not_predicted_lines(result.curves))]
-    parts += ["## Tables", "", *map(table, validate_grids(result))]
-    return "\n".join([*parts, *of_iterations(iterations)])
+    parts += ["## In the fit", "", *_list(in_fit), *(table(grid) for grid in grids if grid not in unseen)]
+    return "\n".join(parts)
+
+
+def _list(lines: Sequence[str]) -> list[str]:
+    return [*(f"- {line}" for line in lines), ""]
 
 
 def band_lines(result: ValidationResult) -> list[str]:
@@ -118,9 +140,9 @@ def band_lines(result: ValidationResult) -> list[str]:
 
 def of_iterations(result: IterationsResult) -> list[str]:
     """Return what the page says of iterations."""
-    answer = "\n".join(f"- {line}" for line in [result.what, *iterations_lines(result)])
-    more = [*worst_iteration_lines(result), "", *(f"- {line}" for line in not_predicted_lines(result.iterations)), ""]
-    return [ITERATIONS, answer, "", ITERATIONS_LEGEND, "", *more, *map(table, iterations_grids(result))]
+    more = [*worst_iteration_lines(result), "", *_list(not_predicted_lines(result.iterations))]
+    answer = _list([result.what, *iterations_lines(result)])
+    return [ITERATIONS, *answer, ITERATIONS_LEGEND, "", *more, *map(table, iterations_grids(result))]
 
 
 def table(grid: Grid) -> str:

@@ -11,7 +11,7 @@ from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, 
 
 if TYPE_CHECKING:
     from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
-    from s2sim.validation.curve_result import CurveErrors, Group, Parameter, ValidationResult
+    from s2sim.validation.curve_result import CurveErrors, Group, Parameter, SizeErrors, ValidationResult
     from s2sim.validation.iteration_result import IterationError, IterationsResult
 
 _COLUMNS = (
@@ -101,15 +101,12 @@ LEGEND = (
 
 
 def answer_lines(result: ValidationResult) -> list[str]:
-    """Return median errors of good curves without a doubt, a line per range of sizes."""
+    """Return median errors of good curves without a doubt, first of sources left out, a line per range of sizes."""
     overall = result.overall
-    lines = [
-        f"{overall.predicted} of {overall.curves} good curves without a doubt are predicted",
-        *_error_range_lines("", overall),
-    ]
+    lines = [f"{overall.predicted} of {overall.curves} good curves without a doubt are predicted"]
     if result.leave_one_source_out is not None:
         lines += _error_range_lines("source left out of the fit, ", result.leave_one_source_out.overall)
-    return lines
+    return lines + _error_range_lines("in the fit, " if result.leave_one_source_out else "", overall)
 
 
 def _error_range_lines(what: str, group: Group) -> list[str]:
@@ -127,16 +124,18 @@ def _error_range_lines(what: str, group: Group) -> list[str]:
 
 def validate_grids(result: ValidationResult) -> list[Grid]:
     """Return the tables over all curves, by class, by source, and of single curves."""
+    grids = []
+    if (left_out := result.leave_one_source_out) is not None:
+        found = [replace(item.group, name=f"{item.kind} {item.group.name}") for item in left_out.by_class]
+        groups = [replace(left_out.overall, name="all good curves"), *found]
+        grids = [sizes_grid(left_out.by_size)]
+        grids.append(groups_grid("sources left out of the fit, classes of three or more", "class", groups))
     groups = [result.overall, result.apart.doubtful, result.apart.suspect]
-    grids = [groups_grid("over curves", "", groups)]
+    grids.append(groups_grid("over curves", "", groups))
     for kind in dict.fromkeys(item.kind for item in result.by_class):
         found = [item.group for item in result.by_class if item.kind == kind]
         grids.append(groups_grid(f"good curves by {kind}", kind, found))
     grids.append(groups_grid("good curves by source", "source", result.by_source))
-    if (left_out := result.leave_one_source_out) is not None:
-        found = [replace(item.group, name=f"{item.kind} {item.group.name}") for item in left_out.by_class]
-        groups = [replace(left_out.overall, name="all good curves"), *found]
-        grids.append(groups_grid("sources left out of the fit, classes of three or more", "class", groups))
     return grids + filled(
         parameters_grid(result.parameters),
         curves_grid("good curves", [curve for curve in result.curves if curve.counts]),
@@ -155,6 +154,32 @@ def _error_columns(field: str) -> tuple[TableColumn[Any], ...]:
         column("P90", "p90", log_error_text),
         column("bias", "bias", signed_text),
     )
+
+
+def sizes_grid(sizes: Sequence[SizeErrors]) -> Grid:
+    """Return a line per two octaves of sizes."""
+    return tabulate(
+        "sources left out of the fit, by size",
+        sizes,
+        number_column("from", lambda row: _binary_text(row.from_bytes)),
+        number_column("points", lambda row: str(row.points)),
+        number_column("median", lambda row: log_error_text(row.median)),
+        number_column("P90", lambda row: log_error_text(row.p90)),
+        number_column("bias", lambda row: signed_text(row.bias)),
+        number_column(
+            "in 90%\nbands", lambda row: UNDEFINED if row.band_holds_share is None else f"{row.band_holds_share:.0%}"
+        ),
+    )
+
+
+def _binary_text(size_bytes: int) -> str:
+    """Return a power of two in bytes.
+
+    >>> _binary_text(16), _binary_text(4 * 2**20)
+    ('16 B', '4 MiB')
+    """
+    thousands = (size_bytes.bit_length() - 1) // 10
+    return f"{size_bytes >> 10 * thousands} {('B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB')[thousands]}"
 
 
 def groups_grid(title: str, what: str, groups: Sequence[Group]) -> Grid:

@@ -11,7 +11,7 @@ import numpy as np
 
 from s2sim.experiment.json_form import LEFT_OUT, ResultForm
 from s2sim.uncertainty.constant_fit import MeasuredConstant
-from s2sim.uncertainty.interval import RunClass, shipped_error_model
+from s2sim.uncertainty.interval import PredictionErrors, RunClass, shipped_error_model
 from s2sim.validation.compare_log_result import median_log_errors
 from s2sim.validation.curve import Point, is_large
 from s2sim.validation.harness import error_statistics
@@ -30,11 +30,36 @@ def add_interval_coverage(curve: CurveErrors, left_out: LeftOut | None) -> Curve
     bands = shipped_error_model()
     if left_out is not None and curve.source in bands.sources:
         points = next((list(each.points) for each in left_out.curves if each.id == curve.id), points)
-    held = []
-    for point in points:
-        low, high = bands.around(curve.run, point.size_bytes, without=(curve.source,))
-        held.append(low <= point.measured_s / point.predicted_s <= high)
+    held = [in_interval(bands, curve.run, curve.source, point) for point in points]
     return replace(curve, band_holds_share=float(np.mean(held)))
+
+
+def in_interval(bands: PredictionErrors, run: RunClass, source: str, point: Point) -> bool:
+    """Return whether a point was measured in the 90 % interval of its prediction that other sources give."""
+    low, high = bands.around(run, point.size_bytes, without=(source,))
+    return low <= point.measured_s / point.predicted_s <= high
+
+
+def by_size(curves: Sequence[CurveErrors]) -> tuple[SizeErrors, ...]:
+    """Return the errors of points of some curves by sizes of two octaves."""
+    bands, found = shipped_error_model(), dict[int, dict[str, list[float]]]()
+    held: dict[int, list[bool]] = {}
+    for curve in curves:
+        for point in curve.points:
+            if point.predicted_s:
+                place = (point.size_bytes.bit_length() - 1) // 2
+                errors = found.setdefault(place, {}).setdefault(curve.id, [])
+                errors.append(float(np.log(point.predicted_s / point.measured_s)))
+                if curve.run is not None:
+                    held.setdefault(place, []).append(in_interval(bands, curve.run, curve.source, point))
+    rows = []
+    for place, errors_of in sorted(found.items()):
+        sizes = [float(np.median(np.abs(errors))) for errors in errors_of.values()]
+        _, median, p90, bias = error_statistics(sizes, [float(np.median(errors)) for errors in errors_of.values()])
+        share = float(np.mean(held[place])) if place in held else None
+        points = sum(map(len, errors_of.values()))
+        rows.append(SizeErrors(4**place, 4 ** (place + 1), points, median, p90, bias, share))
+    return tuple(rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,10 +169,25 @@ class Parameter(MeasuredConstant):
 
 
 @dataclass(frozen=True, slots=True)
+class SizeErrors:
+    """Errors at sizes of two octaves, of sources that were left out of the fit."""
+
+    from_bytes: int
+    to_bytes: int  # Sizes below this
+    points: int
+    # Over curves, of their medians of |ln(predicted/measured)|, and for ``bias`` of ln(predicted/measured)
+    median: float
+    p90: float
+    bias: float
+    band_holds_share: float | None  # Of the points in the 90 % interval that is made without their source
+
+
+@dataclass(frozen=True, slots=True)
 class LeftOut:
     """Errors of curves whose source was left out of the fit: predictions of the constants that all others tell."""
 
     overall: Group
+    by_size: tuple[SizeErrors, ...]
     by_source: tuple[Group, ...]
     by_class: tuple[Class, ...]  # What three sources or more have in common
     curves: tuple[CurveErrors, ...]

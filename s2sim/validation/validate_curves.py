@@ -52,6 +52,7 @@ from s2sim.validation.curve_result import (
     ValidationResult,
     add_interval_coverage,
     by_class,
+    by_size,
     by_source,
     group_errors,
     score_curve,
@@ -300,4 +301,4 @@ def leave_one_out_errors(fits: ConstantFits, curves: Sequence[CurveErrors]) -> L
         if curve.predicted
     ]
     classes = by_class(found, sources=3)
-    return LeftOut(group_errors("left out", found), by_source(found), classes, tuple(found))
+    return LeftOut(group_errors("left out", found), by_size(found), by_source(found), classes, tuple(found))
