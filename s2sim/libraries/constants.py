@@ -145,7 +145,7 @@ NCCL_FIELDS: Readers = {
     "protocol.*.part": _read_size,  # Least part of a buffer with its own channel
     # First version with an algorithm or protocol; ``messages``: with another protocol for small messages
     **dict.fromkeys(
-        [f"since.{what}" for what in ("tree", "in-network", "nvls-tree", "pat", "messages")], _read_version
+        [f"since.{what}" for what in ("tree", "in-network", "nvls-tree", "pat", "messages", "LL128-c2c")], _read_version
     ),
     **dict.fromkeys([f"share.{name}" for name in SHARES], _read_share),
     "generation.*.channels": FieldReader.required_count,  # Of a large buffer between GPUs with NVLink

@@ -114,7 +114,8 @@ class NcclProfile(ConstantsProfile):
         elif self.only:
             protocols = [name for name in self.protocol_names if name == self.only]
         else:
-            protocols = [name for name in protocols if not constants[f"protocol.{name}.ways"] or _all_direct(cluster)]
+            direct = _all_direct(cluster, past_processors=constants.has("LL128-c2c", self.version))
+            protocols = [name for name in protocols if not constants[f"protocol.{name}.ways"] or direct]
         if kind == "all_reduce" and schedule.stage.whole is not None:
             # The user may request chunks that no protocol has.
             pieces, demand = schedule.stage.whole.times, schedule.demand
@@ -308,11 +309,16 @@ def _pipeline_latency(whole: CombinedRound, added: Overheads, cluster: Cluster) 
     return pipeline_round_latency(whole, route_ps + added.latency_ps, added.latencies)
 
 
-def _all_direct(cluster: Cluster) -> bool:
-    """Return whether messages use NVLink inside nodes, and paths without a processor between nodes."""
+def _all_direct(cluster: Cluster, *, past_processors: bool) -> bool:
+    """Return whether messages use NVLink inside nodes, and paths without a processor between nodes.
+
+    With ``past_processors`` those past a processor that NVLink-C2C joins to the GPU, which has no PCIe, are such too.
+    """
     used = cluster.layout.node_set
     specs = [used.specs[spec] for spec in np.unique(used.spec[cluster.node_of_rank])]
     together = int(np.bincount(cluster.node_of_rank).max()) > 1
     several = len(np.unique(cluster.node_of_rank)) > 1
     linked = not together or all(spec.nvlink is not None for spec in specs)
-    return linked and (not several or all(spec.path == "switch" for spec in specs))
+    return linked and (
+        not several or all(spec.path == "switch" and (past_processors or spec.pcie is not None) for spec in specs)
+    )
