@@ -286,10 +286,7 @@ class Timer:
         return best
 
     def alternatives(self, chosen: TimedSchedule) -> list[TimedSchedule]:
-        """Return what the library may choose as well: its estimates exceed that of the chosen by less than 15 %.
-
-        So much NCCL's estimates scatter around what its search finds on machines of one kind.
-        """
+        """Return what the library may choose as well: its estimates exceed that of the chosen by less than 15 %."""
         estimates = self._estimates_us(self._possibilities(chosen.schedule.demand)[0])
         if self._algorithm != AUTO or not estimates:
             return []
