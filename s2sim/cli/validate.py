@@ -6,12 +6,14 @@ from typing import Any
 
 from s2sim.cli.options import JSON, QUIET, argument, check_targets, examples, option, switch, takes_tables
 from s2sim.cli.output import show_lines, show_result, watching, write_text
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimError
+from s2sim.files import user_path
 
 EXAMPLES = examples(
     "s2sim dev validate",
     "s2sim dev validate --iterations",
     "s2sim dev validate my-curves --html my-curves.html --json -",
+    "s2sim dev validate my-curves --sealed predictions.json",
 )
 
 
@@ -35,6 +37,12 @@ def validate_command(
     write: bool = switch(
         "--write", "Fit the shipped constants to the public curves until they stay, and write them and the bands."
     ),
+    sealed: str | None = option(
+        "FILE.json",
+        "Write predictions of the folder's set-ups with date and hash, measured or not; where the file exists, compare "
+        "them with what the folder has measured since.",
+        "nothing is sealed",
+    ),
     json: str | None = JSON,
     quiet: bool = QUIET,
 ) -> None:
@@ -50,6 +58,17 @@ def validate_command(
 
         with watching(quiet=quiet) as progress:
             lines = write_fits(progress)
+        show_lines(lines)
+        return
+    if sealed is not None:
+        from s2sim.validation.sealed import score_sealed, seal
+
+        file = user_path(sealed, S2SimError)
+        if file.exists():
+            show_result(score_sealed(folder, file), json, quiet=quiet)
+            return
+        with watching(quiet=quiet) as progress:
+            lines = seal(folder, file, progress)
         show_lines(lines)
         return
     from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -219,6 +220,29 @@ def run_validation(
     own_sources = list(dict.fromkeys(curve.source for curve in counted))
     fits = fit_constants(calibration, own_sources) if fit and complete else None
     left_out = None if fits is None else leave_one_out_errors(fits, counted)
+    return result_of_curves(
+        path,
+        curves,
+        [add_interval_coverage(curve, left_out) for curve in found],
+        parameters=() if fits is None else fitted_parameters(fits),
+        left_out=left_out,
+        notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
+        complete=complete,
+    )
+
+
+def result_of_curves(
+    path: Path,
+    curves: Sequence[MeasuredCurve],
+    found: Sequence[CurveErrors],
+    *,
+    parameters: tuple[Parameter, ...] = (),
+    left_out: LeftOut | None = None,
+    notes: tuple[str, ...] = (),
+    complete: bool = True,
+) -> ValidationResult:
+    """Return the statistics of the errors of a folder's curves."""
+    counted = [curve for curve in found if curve.counts]
     sources = len({curve.source for curve in found})
     measured = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
     return ValidationResult(
@@ -230,10 +254,10 @@ def run_validation(
         ),
         by_source=by_source(counted),
         by_class=by_class(counted),
-        curves=tuple(add_interval_coverage(curve, left_out) for curve in found),
-        parameters=() if fits is None else fitted_parameters(fits),
+        curves=tuple(found),
+        parameters=parameters,
         leave_one_source_out=left_out,
-        notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
+        notes=notes,
         provenance=origin_of("curves", "index_sha256", path / INDEX, "the curves", points=measured),
         complete=complete,
     )
