@@ -125,8 +125,8 @@ class RunSpec(ClusterSpec):
     max_error: float | None = option(
         None,
         "RATIO",
-        "Largest relative L2 error (a ratio) with which a lossy reducer may win. One of 1 or more never does, nor one "
-        "of 0.995 or more unless --steps follows error feedback.",
+        "Largest relative L2 error (a ratio) with which a lossy reducer may win, 0 for none. One of 1 or more never "
+        "does, nor one of 0.995 or more unless --steps follows error feedback.",
         none="no limit but those",
     )
     scale_to: str | None = option(
@@ -245,9 +245,9 @@ def _check_values(spec: RunSpec) -> None:
         raise OptionError(f"a number of workers stands twice in {','.join(map(str, spec.workers))}")
     if spec.dtype not in (None, *DTYPES):
         raise OptionError(f"--dtype {spec.dtype} is unknown{suggest_nearest(str(spec.dtype), DTYPES)}")
-    if spec.max_error is not None and not 0 < spec.max_error < 1:
+    if spec.max_error is not None and not 0 <= spec.max_error < 1:
         raise OptionError(
-            f"--max-error {spec.max_error} must lie between 0 and 1: an error of 1 or more never wins anyway"
+            f"--max-error {spec.max_error} must be at least 0 and below 1: an error of 1 or more never wins anyway"
         )
     if spec.steps < 1:
         raise OptionError(f"--steps {spec.steps}: at least 1 step is needed")

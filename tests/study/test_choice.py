@@ -274,3 +274,12 @@ def test_an_estimate_that_decides_is_named():
     assert "kernel launch of 2 us (5 us is an estimate) would make it owner-reduce; " in result.verdict.lines[2]
     named = {result.verdict.best, result.verdict.without_assumption}
     assert set(result.verdict.pays) >= named - {"dense"}
+
+
+def test_an_error_of_nothing_leaves_what_is_exact():
+    """Fixed-point cells round: no error that a limit is set for."""
+    result = result_of(workers=8, reducers=["union", "fp16", "s2-exact"], max_error=0.0)
+    over = {row.reducer: row.judgement.rejected for row in result.rows}
+    assert over == {"dense": None, "union": None, "fp16": "error over 0", "s2-exact": None}
+    assert result.verdict.best == "union"
+    assert "fp16" not in result.verdict.lines[0]

@@ -441,7 +441,7 @@ def test_stages_are_what_waits_for_what():
         ({"workers": 2, "collective": "rng"}, "did you mean 'ring'"),
         ({"workers": 2, "placement": "lineal"}, "did you mean 'linear'"),
         ({"workers": 2, "compute": "120"}, "has no unit"),
-        ({"workers": 2, "max_error": -1.0}, "between 0 and 1"),
+        ({"workers": 2, "max_error": -1.0}, "at least 0 and below 1"),
         ({"workers": 2, "overrides": ("nic.rat=1Gbps",)}, "did you mean 'nic.rate'"),
         ({"workers": 2, "overrides": ("nic.rate=1",)}, "unit"),
         ({"workers": 2, "colour": "red"}, "colour"),
