@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import astuple, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from operator import add
 from typing import TypeAlias
 
 import numpy as np
@@ -88,7 +87,13 @@ class LocalWork:
     to_gpu_bytes: int = 0
 
     def __add__(self, other: LocalWork) -> LocalWork:
-        return LocalWork(*map(add, astuple(self), astuple(other)))
+        return LocalWork(
+            self.gpu_bytes + other.gpu_bytes,
+            self.kernels + other.kernels,
+            self.host_syncs + other.host_syncs,
+            self.to_host_bytes + other.to_host_bytes,
+            self.to_gpu_bytes + other.to_gpu_bytes,
+        )
 
 
 @dataclass(frozen=True, slots=True)
