@@ -255,7 +255,8 @@ def about_lines(result: Result, *, details: bool = False) -> list[str]:
     """Return the cluster and the gradients; in detail with all that is known of the cluster, and its machines."""
     if not details:
         # Nodes, links and interfaces, without the fabric.
-        cluster = ", ".join(re.split(r", (?![^(]*\))", result.cluster)[:2])
+        parts, _, assumed = result.cluster.partition("; ")
+        cluster = "; ".join(filter(None, (", ".join(re.split(r", (?![^(]*\))", parts)[:2]), assumed)))
         best = next(row.name for row in result.results if row.reducer == result.verdict.best)
         # What follows a colon says how exact it is and in how many rounds, as other columns do.
         summary = result.verdict.best_summary.partition(":")[0]

@@ -124,8 +124,12 @@ def _node_text(count: int, node: NodeSpec) -> str:
     return f"{text} ({', '.join(inside)})"
 
 
+# How sources begin that no document backs.
+_ASSUMED = "assumed"
+
+
 def summary_line(cluster: Cluster) -> str:
-    """Return one line: GPUs and links of a node, its network interfaces, the fabric, the longest latency."""
+    """Return one line: GPUs and links of a node, its interfaces, the fabric, the longest latency, what is assumed."""
     nodes = cluster.layout.node_set
     used = [
         (nodes.specs[number], count) for number, count in zip(*np.unique(nodes.spec, return_counts=True), strict=True)
@@ -140,4 +144,7 @@ def summary_line(cluster: Cluster) -> str:
     if cluster.workers > 1:
         longest_ps = max(latency_ps for _, latency_ps in _extreme_routes(cluster))
         parts.append(f"up to {format_seconds(longest_ps / PS_PER_S)} one way" if longest_ps else "no latency given")
-    return f"{cluster.shape.name}: {', '.join(parts)}"
+    known = (each for each in cluster.shape.quantities if each.field.startswith(("nic.", "fabric.")))
+    assumed = [each.field for each in known if each.source.startswith(_ASSUMED)]
+    note = f"; assumed: {', '.join(dict.fromkeys(assumed))}" if assumed else ""
+    return f"{cluster.shape.name}: {', '.join(parts)}{note}"

@@ -8,6 +8,7 @@ import pytest
 
 import s2sim
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.describe import summary_line
 from s2sim.topology.fields import shipped_topologies, topology_group
 from s2sim.topology.hardware import find_gpu_links, gpu_links
 from s2sim.topology.read_file import load_shape
@@ -42,7 +43,7 @@ SYSTEMS = {
 # GPUs a node, and what else an index would say of clusters of which no public curve is here.
 ROWS = {
     "perlmutter": ("A100-SXM4-40GB", 4, 4, 4, 200, "slingshot", "host-bridge"),
-    "kestrel": ("H100 SXM5", 4, 4, 4, 200, "slingshot", "host-bridge"),
+    "kestrel": ("H100 SXM5", 4, 4, 2, 200, "slingshot", "host-bridge"),
     "leonardo": ("A100-SXM-64GB", 4, 4, 4, 100, "ib-verbs", "switch"),
     "frontier": ("AMD Instinct MI250X", 8, 8, 4, 200, "slingshot", "switch"),
     "lumi": ("MI250X", 8, 8, 4, 200, "slingshot", "switch"),
@@ -162,3 +163,12 @@ def test_shipped_machines_have_latencies_of_hardware_alone_and_say_what_touched_
     # What a curve told is said with its name, so that nothing is judged by it.
     curves = shape.source.rpartition("its host memory is what ")[2].removesuffix(" told")
     assert all(item.source.endswith(curves) for item in touched)
+
+
+def test_what_no_document_backs_is_said_with_the_cluster():
+    """Fields of interfaces and fabric whose source is an assumption, unless they are given."""
+    line = summary_line(build_cluster(load_shape("kestrel"), 16))
+    assert line.endswith("; assumed: nic.path, fabric.kind")
+    given = load_shape("kestrel", ["nic.path=switch"])
+    assert summary_line(build_cluster(given, 16)).endswith("; assumed: fabric.kind")
+    assert "assumed" not in summary_line(build_cluster(load_shape("fat-tree"), 16))
