@@ -13,7 +13,8 @@ import numpy as np
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.demand import Demand, exchanged_bytes
 from s2sim.collectives.schedules.schedule import Schedule
-from s2sim.collectives.timing.timer import Timer, link_bytes
+from s2sim.collectives.timing.rounds import link_bytes
+from s2sim.collectives.timing.timer import Timer
 from s2sim.experiment.row_parts import LoweringRow
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.libraries.lowering import LoweredCall

@@ -127,7 +127,7 @@ def message_overheads(
     protocol_share = select_constant("share", constants.named(f"protocol.{protocol}.share"), all_messages)
     if inside.all():
         # All messages that a rank sends concurrently share one limit, which on one node is one of data.
-        if channel[1] < inf and len(np.unique(cluster.node_of_rank)) == 1:
+        if channel[1] < inf and cluster.nodes_used == 1:
             limit, limit_Bps = channel[0], channel[1] / constants[f"protocol.{protocol}.share"]
         counts, at_once = np.unique(np.bincount(pattern.src)[pattern.src], return_inverse=True)
         of_rank = [(limit, limit_Bps / count) for count in counts.tolist()]

@@ -70,7 +70,7 @@ class NcclProfile(ConstantsProfile):
 
         A chain forwards data as it arrives, line by line. NVSwitches reduce between the GPUs that the constants name.
         """
-        several, has = len(np.unique(cluster.node_of_rank)) > 1, partial(self._constants.has, version=self.version)
+        several, has = cluster.nodes_used > 1, partial(self._constants.has, version=self.version)
         if demand.kind in ("broadcast", "reduce"):
             return (f"chain:channels={channel_count(cluster, None)},chunks={MAX_PIECES}",)
         if demand.kind in ("all_gather", "reduce_scatter"):
@@ -89,13 +89,13 @@ class NcclProfile(ConstantsProfile):
         reduces = reduces and self.only in ("", self._plain)
         return ("ring", *trees, *((switch,) if reduces else ()))
 
-    def estimate_us(self, schedule: Schedule, cluster: Cluster) -> float | None:
-        """Return NCCL's own estimate of a schedule in microseconds; None for one rank, or GPUs without constants."""
+    def estimate_us(self, demand: Demand, algorithm: str, cluster: Cluster) -> float | None:
+        """Return NCCL's own estimate with this protocol; None for one rank, or GPUs without constants."""
         generation = self._constants.generation_of(cluster.shape.gpu)
-        if generation is None or schedule.demand.ranks == 1:
+        if generation is None or demand.ranks == 1:
             return None
-        algorithm = schedule.algorithm.partition(":")[0]
-        return estimate_us(_graph(cluster, generation), schedule.demand, algorithm, schedule.protocol, self.version)
+        name = algorithm.partition(":")[0]
+        return estimate_us(_graph(cluster, generation), demand, name, self.protocol, self.version)
 
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[LibraryProfile, ...]:
         """Return one profile per protocol of this cluster; switch reduction and large messages use plain data only."""
@@ -181,7 +181,7 @@ class NcclProfile(ConstantsProfile):
         if around and self.protocol == _FLAGGED:
             parts /= demand.ranks
         generation = self._constants.generation_of(cluster.shape.gpu)
-        several = generation is not None and len(np.unique(cluster.node_of_rank)) > 1
+        several = generation is not None and cluster.nodes_used > 1
         most = max(_graph(cluster, generation).blocks, self.min_channels) if several else self._filled(np.inf, cluster)
         return max(1, min(most, int(parts))) / most
 
@@ -238,7 +238,7 @@ class NcclProfile(ConstantsProfile):
 
     def _channel_limit(self, cluster: Cluster, channels: str, use: float) -> tuple[str, float]:
         """Return the constant that limits the data of a message, with its bytes/s where a share of channels is used."""
-        constants, nodes = self._constants, len(np.unique(cluster.node_of_rank))
+        constants, nodes = self._constants, cluster.nodes_used
         generation = constants.generation_of(cluster.shape.gpu)
         if generation is None or (nodes > 1 and not channels):
             return "", np.inf
@@ -317,7 +317,7 @@ def _all_direct(cluster: Cluster, *, past_processors: bool) -> bool:
     used = cluster.layout.node_set
     specs = [used.specs[spec] for spec in np.unique(used.spec[cluster.node_of_rank])]
     together = int(np.bincount(cluster.node_of_rank).max()) > 1
-    several = len(np.unique(cluster.node_of_rank)) > 1
+    several = cluster.nodes_used > 1
     linked = not together or all(spec.nvlink is not None for spec in specs)
     return linked and (
         not several or all(spec.path == "switch" and (past_processors or spec.pcie is not None) for spec in specs)

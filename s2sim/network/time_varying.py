@@ -47,7 +47,7 @@ class BackgroundTraffic:
         size_bytes: int,
         generator: np.random.Generator,
     ) -> None:
-        if len(np.unique(cluster.node_of_rank)) == 1:
+        if cluster.nodes_used == 1:
             raise OptionError("background traffic goes between nodes, and all ranks are in one: leave it out")
         self._network = network
         self._cluster = cluster

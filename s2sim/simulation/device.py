@@ -5,6 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import accumulate
 from math import ceil
 from typing import TYPE_CHECKING, Literal, TypeAlias
@@ -112,36 +113,41 @@ class GpuDevice:
         self._held_slowdown = max(1 / (1 - min(blocks, _MAX_MEMORY_SHARE)), 1 - m + m / (1 - traffic))
         self._reschedule()
 
-    def _slowdown(self, job: _Job) -> float:
+    def _slowdown(self, job: _Job, other: list[_Job]) -> float:
+        """Return the slowdown of a running job beside the other queue."""
         if job.what == "host":
             return 1.0
-        m = self.memory_bound
-        beside = sum(bool(queue) and queue[0] is not job and queue[0].what != "host" for queue in self._queues)
+        m, beside = self.memory_bound, bool(other) and other[0].what != "host"
         if job.what == "codec":
             return 1.0 + m * beside
-        return (1 - m + m * (m + beside) if beside else 1.0) * self._held_slowdown
+        return (1 - m + m * (m + 1) if beside else 1.0) * self._held_slowdown
 
     def _left_ps(self, queue: list[_Job]) -> float:
         return queue[0].until_ps(gives_way=len(queue) > 1)
 
     def _advance(self) -> None:
-        passed_ps = int(self.env.now) - self._since_ps
-        if passed_ps:
-            for job, slowdown in [(queue[0], self._slowdown(queue[0])) for queue in self._queues if queue]:
-                job.passed_ps += passed_ps / slowdown
-        self._since_ps = int(self.env.now)
+        now = int(self.env.now)
+        if passed_ps := now - self._since_ps:
+            compute, beside = self._queues
+            for queue, other in ((compute, beside), (beside, compute)):
+                if queue:
+                    queue[0].passed_ps += passed_ps / self._slowdown(queue[0], other)
+        self._since_ps = now
 
     def _reschedule(self) -> None:
         self._version += 1
-        running = [queue[0] for queue in self._queues if queue]
-        if not running:
-            return
-        for job in running:
+        compute, beside = self._queues
+        first_ps = None
+        for queue, other in ((compute, beside), (beside, compute)):
+            if not queue:
+                continue
+            job = queue[0]
             if job.start_ps < 0:
                 job.start_ps = int(self.env.now)
-        version = self._version
-        first_ps = min(ceil(self._left_ps(queue) * self._slowdown(queue[0])) for queue in self._queues if queue)
-        call_after(self.env, first_ps, lambda: self._wake(version))
+            left_ps = ceil(self._left_ps(queue) * self._slowdown(job, other))
+            first_ps = left_ps if first_ps is None else min(first_ps, left_ps)
+        if first_ps is not None:
+            call_after(self.env, first_ps, partial(self._wake, self._version))
 
     def _wake(self, version: int) -> None:
         if version != self._version:

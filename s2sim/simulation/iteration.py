@@ -126,10 +126,12 @@ class _IterationReplay:
         settings = self._conditions
         recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}.values()
         numbers = [representative_ranks(recording.scripts) for recording in recordings]
+        # Where scripts differ: all ranks of the others are as the first.
+        differing = [each for each in numbers if any(each)]
+        slower_of_rank, late_of_rank = (settings.slower * self._factors).T.tolist(), self._late_ps.tolist()
         for rank in range(self._timer.workers):
-            slower = tuple((settings.slower[:, rank] * self._factors[rank]).tolist())
-            late_ps = int(self._late_ps[rank])
-            equal = (tuple(each[rank] for each in numbers), slower, late_ps)
+            slower, late_ps = tuple(slower_of_rank[rank]), late_of_rank[rank]
+            equal = (tuple(each[rank] for each in differing), slower, late_ps)
             key = rank if isinstance(self._communicators, SkewedCommunicator) else equal
             if key not in classes:
                 scripts = tuple(leaving.recording.scripts[rank] for leaving in self._exchange)

@@ -6,6 +6,7 @@ import os.path
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -138,7 +139,7 @@ def _read_placement(path: Path, layout: Layout) -> Ints:
     return np.array(list(line_of_gpu), dtype=np.int64)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, eq=False)
 class Cluster:
     """Nodes, links and the place of every rank: which GPU and which node it runs on, int64 of shape (workers,).
 
@@ -157,6 +158,11 @@ class Cluster:
     seed: int
     dead: Mask | None = None  # Links that have failed, bool of shape (links,), around which routes lead
     why: str = ""  # What has failed
+
+    @cached_property
+    def nodes_used(self) -> int:
+        """Number of nodes with ranks, as ``node_of_rank`` counts them."""
+        return len(np.unique(self.node_of_rank))
 
     @property
     def host_of_rank(self) -> Ints:

@@ -16,8 +16,9 @@ from s2sim.collectives.timing.bounds import lower_bound, rank_ends_ps, simulate_
 from s2sim.collectives.timing.collective_run import CompletedRound
 from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
+from s2sim.collectives.timing.rounds import Wanted, bytes_by_pattern
 from s2sim.collectives.timing.terms import schedule_terms
-from s2sim.collectives.timing.timer import TimedSchedule, Timer, Wanted, bytes_by_pattern, closed_form_s
+from s2sim.collectives.timing.timer import TimedSchedule, Timer, closed_form_s
 from s2sim.errors import ContendedError, OptionError, S2SimWarning
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.costs import Cost, collective_features, cost_of

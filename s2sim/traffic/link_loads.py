@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints, Mask
-from s2sim.collectives.timing.timer import Wanted
+from s2sim.collectives.timing.rounds import Wanted
 from s2sim.topology.graph import Fabric, Routes
 
 _BUSIEST_LINKS = 8

@@ -208,7 +208,7 @@ def run_class(cluster: Cluster, profile: LibraryProfile, kind: str) -> RunClass 
     """Return the class of a collective that runs by a library's shipped constants; None for all others."""
     if profile == NO_OVERHEADS or (isinstance(profile, NcclProfile) and profile.own):
         return None
-    several = len(np.unique(cluster.node_of_rank)) > 1
+    several = cluster.nodes_used > 1
     transport = cluster.layout.node_set.specs[0].transport
     launch = "node" if isinstance(profile, NcclProfile) and profile.one_process else "gpu"
     return RunClass(cluster.shape.gpu or _NO_VALUE, transport or _NO_VALUE if several else _NO_VALUE, kind, launch)

@@ -82,7 +82,8 @@ class CurvePredictor:
     def times_s(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[float]:
         """Return the predicted time of each size in seconds; `S2SimError` says why there is none."""
         timer, demands = self._timer_and_demands(machine, sizes_bytes)
-        return [timer.time(demand).duration_ps / pipelined_messages(machine) / PS_PER_S for demand in demands]
+        messages = pipelined_messages(machine)
+        return [timed.duration_ps / messages / PS_PER_S for timed in timer.time_all(demands)]
 
     def candidates(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[tuple[CandidateSchedule, ...]]:
         """Return for each size the schedules that may be fastest with other constants; the first is fastest now."""

@@ -7,7 +7,8 @@ from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.algorithms.tree import tree_channels
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.timer import Timer, closed_form_s, link_bytes
+from s2sim.collectives.timing.rounds import link_bytes
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 

@@ -8,8 +8,8 @@ from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.check import run_on_values
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import even_groups, schedule_of
-from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timer, link_bytes
+from s2sim.collectives.timing.rounds import RoundTimes, link_bytes
+from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
 
 RATE_BPS = 50 * 2**30

@@ -10,8 +10,8 @@ from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.bounds import simulate_ps
-from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timer, closed_form_s, link_bytes
+from s2sim.collectives.timing.rounds import RoundTimes, link_bytes
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError, OptionError, S2SimError
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape

@@ -34,6 +34,7 @@ def make_mesh(ranks):
         routes=routes,
         fabric=Links(rate_Bps=np.full(ranks * ranks, RATE_BPS)),
         node_of_rank=np.arange(ranks),
+        nodes_used=ranks,
         shape=SimpleNamespace(name="mesh"),
     )
 

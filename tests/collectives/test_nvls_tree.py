@@ -7,8 +7,8 @@ from s2sim.collectives.algorithms.aggregators import NvlsTree
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.bounds import duration_ps, simulate_ps
-from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import Timer, closed_form_s, link_bytes
+from s2sim.collectives.timing.rounds import RoundTimes, link_bytes
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import OptionError, TopologyError
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape

@@ -8,9 +8,9 @@ from hypothesis import strategies as st
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.schedule import Pattern, Round
-from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.rounds import RoundTimes, bytes_by_pattern
 from s2sim.collectives.timing.routes import RouteTable
-from s2sim.collectives.timing.timer import Timer, bytes_by_pattern
+from s2sim.collectives.timing.timer import Timer
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 from s2sim.topology.shape import with_rate
@@ -138,7 +138,7 @@ def test_messages_of_some_pairs_are_those_of_all_that_are_asked_for(algorithm, m
     chosen = np.where(wanted(*np.indices((24, 24))), every, 0)
     assert every.sum() == pytest.approx(sum(range(24, 48)) * 4 * 23 / 24)
     np.testing.assert_array_equal(sent(wanted), chosen)
-    monkeypatch.setattr("s2sim.collectives.timing.timer._MESSAGES_PER_BATCH", 30)
+    monkeypatch.setattr("s2sim.collectives.timing.rounds._MESSAGES_PER_BATCH", 30)
     np.testing.assert_array_equal(sent(wanted), chosen)
     np.testing.assert_array_equal(sent(), every)
 

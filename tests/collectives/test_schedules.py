@@ -12,8 +12,7 @@ from s2sim.collectives.algorithms.ring import Ring
 from s2sim.collectives.algorithms.tree import DoubleBinaryTree, trees_over_nodes
 from s2sim.collectives.schedules.check import check_schedule, run_on_values
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.timer import link_bytes
+from s2sim.collectives.timing.rounds import RoundTimes, link_bytes
 from s2sim.errors import OptionError, S2SimError
 from s2sim.reducers.script import Call, ring_bytes
 from s2sim.testing.collectives import check_algorithm

@@ -123,9 +123,12 @@ def test_what_may_run_as_well_lies_within_the_scatter_of_the_estimates():
     for size_bytes in (64 * 2**10, 4 * MIB, 2**30):
         found = timer.time(make_demand("all_reduce", size_bytes, 16))
         candidates = timer.profile.candidates(found.schedule.demand, timer.cluster)
-        schedules = [each for name in candidates for each in timer._schedules(name, found.schedule.demand)]
+        possible = [each for name in candidates for each in timer._schedules(name, found.schedule.demand)]
         estimates = {
-            (each.algorithm, each.protocol): timer.profile.estimate_us(each, timer.cluster) for each in schedules
+            (each.schedule.algorithm, each.schedule.protocol): each.profile.estimate_us(
+                found.schedule.demand, each.algorithm, timer.cluster
+            )
+            for each in possible
         }
         least = estimates.pop((found.schedule.algorithm, found.schedule.protocol))
         close = {key for key, estimate in estimates.items() if estimate < 1.15 * least}

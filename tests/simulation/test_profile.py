@@ -15,9 +15,9 @@ from s2sim.collectives.schedules.round_latency import inside_node
 from s2sim.collectives.timing.bounds import duration_ps, lower_bound, rank_ends_ps, simulate_ps
 from s2sim.collectives.timing.collective_run import CollectiveRun
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
-from s2sim.collectives.timing.rounds import RoundTimes
+from s2sim.collectives.timing.rounds import RoundTimes, link_bytes
 from s2sim.collectives.timing.routes import find_routes
-from s2sim.collectives.timing.timer import Timer, closed_form_s, link_bytes
+from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError, S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.libraries.lowering_tables import IDEAL, choose_library
@@ -52,8 +52,8 @@ class Toy(LibraryProfile):
     def launch_ps(self, _schedule, _cluster):
         return 20 * US
 
-    def estimate_us(self, schedule, _cluster):
-        return {"ring": 1.0}.get(schedule.algorithm, 2.0) if schedule.demand.kind == "all_reduce" else None
+    def estimate_us(self, demand, algorithm, _cluster):
+        return {"ring": 1.0}.get(algorithm, 2.0) if demand.kind == "all_reduce" else None
 
 
 @pytest.fixture

@@ -44,7 +44,8 @@ def test_iterations_of_a_rank_of_the_first_stage():
     found = compared(workers=64, groups="tp=4,pp=2,dp=rest", accumulate=4, **ITERATIONS)
     dense = row(found).iteration
     plain = row(compared(workers=8, accumulate=4, **ITERATIONS)).iteration
-    assert dense.forward < plain.forward / 4
+    # An eighth of the compute, and what the four ranks of a layer exchange.
+    assert plain.forward / 8 < dense.forward < plain.forward / 3
     assert dense.waiting > 0
     # Replicas compute mini-batches: eight of them in 64 workers.
     assert dense.samples_per_s == pytest.approx(8 * 4 * 4 / dense.total_s)

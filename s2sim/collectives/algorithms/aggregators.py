@@ -52,8 +52,8 @@ class NvlsTree:
     auto: ClassVar[tuple[str, ...]] = ()
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule; `OptionError` on one node, where an NVSwitch does all of it."""
-        if demand.ranks > 1 and len(np.unique(cluster.node_of_rank)) == 1:
+        """Return the schedule; `OptionError` on one node, `TopologyError` where nodes have no NVSwitch that sums."""
+        if demand.ranks > 1 and cluster.nodes_used == 1:
             raise OptionError("nvls-tree needs several nodes: inside one, in-network is what the NVSwitch does")
         # The edges between nodes of a pair of trees for each channel, upwards and downwards.
         groups, edges = channel_groups(demand, cluster, channel_count(cluster, None)), []
@@ -63,8 +63,9 @@ class NvlsTree:
                 child = np.flatnonzero((parent >= 0) & (node != node[parent]))
                 edges += [(order[child], order[parent[child]]), (order[parent[child]], order[child])]
         src, dst = (np.concatenate(side) for side in zip(*edges, strict=True))
-        depth = 2 * (len(np.unique(cluster.node_of_rank)) - 1).bit_length()
-        return _one_transfer(self.name, demand, TransferLegs(src, dst, 1 / (2 * len(groups.ranks)), depth))
+        legs = TransferLegs(src, dst, 1 / (2 * len(groups.ranks)), 2 * (cluster.nodes_used - 1).bit_length())
+        cluster.reduction_over_nodes(cluster.routes(src, dst), legs.share, legs.depth)
+        return _one_transfer(self.name, demand, legs)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return L + D/B, with the latency of the longest route through both and the rate of the busiest link."""

@@ -7,6 +7,7 @@ A channel goes through each network interface of a node; in a mesh of NVLinks ch
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -30,7 +31,7 @@ def channel_count(cluster: Cluster, requested: int | None) -> int:
     """
     if requested:
         return requested
-    if len(np.unique(cluster.node_of_rank)) > 1:
+    if cluster.nodes_used > 1:
         return min(cluster.shape.lanes_per_node, _MAX_LANES)
     return mesh_ring_count(cluster)
 
@@ -46,11 +47,18 @@ def channel_groups(demand: Demand, cluster: Cluster, channels: int) -> Groups:
     The order in a node is rotated rank order, or one along the links of its mesh. Groups have even parts of a shared
     buffer, or of every rank's range; if their number is that of the rings in one mesh, the parts of these.
     """
+    return groups_in_orders(demand, *_channel_orders(cluster, channels))
+
+
+# Of the sizes of a table, one after another.
+@lru_cache(maxsize=2)
+def _channel_orders(cluster: Cluster, channels: int) -> tuple[Ints, Ints | None]:
+    """Return the order of ranks in each channel, int64 of shape (channels, ranks), and the channels' shares."""
     ranks = np.arange(cluster.workers)
     if rings := _mesh_rings(cluster):
         taken = [rings[channel % len(rings)] for channel in range(channels)]
         shares = np.array([share for _, share in taken]) if channels == len(rings) else None
-        return groups_in_orders(demand, np.array([order for order, _ in taken], np.int64), shares)
+        return np.array([order for order, _ in taken], np.int64), shares
     # Ranges of consecutive ranks of one node.
     starts = np.flatnonzero(np.concatenate([[True], np.diff(cluster.node_of_rank) != 0]))
     lengths = np.diff([*starts, cluster.workers])
@@ -67,7 +75,7 @@ def channel_groups(demand: Demand, cluster: Cluster, channels: int) -> Groups:
             for number, order in enumerate(path_orders(lines, entered, tuple(ports.tolist()))):
                 if order is not None:
                     orders[number, first : first + length] = first + np.array(order)
-    return groups_in_orders(demand, orders)
+    return orders, None
 
 
 def groups_in_orders(demand: Demand, orders: Ints, shares: Ints | None = None) -> Groups:
@@ -90,7 +98,7 @@ def groups_in_orders(demand: Demand, orders: Ints, shares: Ints | None = None) -
 
 def _mesh_rings(cluster: Cluster) -> tuple[tuple[RankOrder, int], ...]:
     """Return the rings of a mesh through all ranks; none without a mesh, or on several nodes."""
-    if cluster.workers == 1 or len(np.unique(cluster.node_of_rank)) > 1:
+    if cluster.workers == 1 or cluster.nodes_used > 1:
         return ()
     lines = cluster.layout.node_set.mesh_lines(cluster.gpu_of_rank)
     return ring_orders(lines) if lines is not None else ()

@@ -99,6 +99,6 @@ def _maximum_mean_cycle(src: Ints, dst: Ints, latency_ps: Ints) -> tuple[float, 
 def inside_node(cluster: Cluster, pattern: Pattern) -> Mask:
     """Return a mask of the messages inside a node, bool of shape (m,)."""
     if pattern.through_switch:
-        return np.full(pattern.messages, len(np.unique(cluster.node_of_rank)) == 1)
+        return np.full(pattern.messages, cluster.nodes_used == 1)
     inside: Mask = cluster.node_of_rank[pattern.src] == cluster.node_of_rank[pattern.dst]
     return inside

@@ -208,6 +208,11 @@ class Stage:
         return total
 
 
+def with_protocol(algorithm: str, protocol: str) -> str:
+    """Return the text of an algorithm and its protocol, which may be empty."""
+    return f"{algorithm} ({protocol})" if protocol else algorithm
+
+
 @dataclass(frozen=True, eq=False)
 class Schedule:
     """All rounds of one collective."""
@@ -226,7 +231,7 @@ class Schedule:
     @property
     def text(self) -> str:
         """The algorithm and its protocol."""
-        return f"{self.algorithm} ({self.protocol})" if self.protocol else self.algorithm
+        return with_protocol(self.algorithm, self.protocol)
 
     @property
     def host_ps(self) -> int:

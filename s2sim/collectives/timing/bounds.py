@@ -16,6 +16,7 @@ from s2sim.collectives.timing.by_message import MessageLevelRun
 from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.routes import components
+from s2sim.errors import OptionError
 from s2sim.network.fluid import FluidNetwork, OnLoads
 from s2sim.topology.cluster import Cluster, CutFamily, Cuts
 from s2sim.units import PS_PER_S, format_bytes, format_rate, plural
@@ -138,6 +139,29 @@ def _reason(size_bytes: float, way: str, border: str, rate_Bps: float) -> str:
     return f"{format_bytes(size_bytes)} must {way} {border}, whose links carry {format_rate(rate_Bps)} that way"
 
 
+# A minute or two if all rounds differ: routes and rates of a million messages take most of a second.
+_MAX_MESSAGES = 2**27
+# Cost of a round in messages: a constant, and one per number of links, which all are scanned.
+_ROUND_COST, _LINKS_PER_MESSAGE = 100, 1000
+_SAMPLED_ROUNDS = 64
+
+
+def check_timing_cost(schedule: Schedule, links: int) -> None:
+    """Refuse a schedule whose timing takes more than minutes, as estimated from a few dozen of its rounds."""
+    steps = schedule.steps
+    round_cost = _ROUND_COST + links // _LINKS_PER_MESSAGE
+    if len(steps) * (2 * schedule.places + round_cost) <= _MAX_MESSAGES:
+        return
+    sampled = min(_SAMPLED_ROUNDS, len(steps))
+    sizes = [steps[index * len(steps) // sampled].round.pattern.messages for index in range(sampled)]
+    messages = sum(sizes) * len(steps) // sampled
+    if messages + len(steps) * round_cost > _MAX_MESSAGES:
+        raise OptionError(
+            f"{schedule.algorithm} on {schedule.demand.ranks} ranks sends some {messages:.2g} messages in "
+            f"{len(steps)} unlike rounds, more than minutes to time: take fewer workers or another algorithm"
+        )
+
+
 def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Ints | None:
     """Return when each step has been delivered, int64 picoseconds of shape (steps,); None if that needs a simulation.
 
@@ -160,6 +184,16 @@ def duration_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> int:
         return schedule.launch_ps + shape.duration_ps(capacity, lambda step: times.time_ps(schedule.steps[step].round))
     ends_ps = step_ends_ps(schedule, cluster, times)
     return simulate_ps(schedule, cluster) if ends_ps is None else int(ends_ps.max(initial=schedule.launch_ps))
+
+
+def chain_durations_ps(schedules: Sequence[Schedule], times: RoundTimes) -> list[int]:
+    """Return the durations of chains of equally many rounds, in picoseconds, timed round by round of all of them."""
+    totals_ps = [schedule.launch_ps for schedule in schedules]
+    for steps in zip(*(schedule.steps for schedule in schedules), strict=True):
+        totals_ps = [
+            total + step.times * times.time_ps(step.round) for total, step in zip(totals_ps, steps, strict=True)
+        ]
+    return totals_ps
 
 
 def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Ints:

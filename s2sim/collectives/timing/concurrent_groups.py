@@ -14,10 +14,10 @@ from s2sim.collectives.algorithms.registry import Algorithm, helpers_of, make_al
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import merge_concurrent
 from s2sim.collectives.schedules.schedule import Pattern, Schedule
-from s2sim.collectives.timing.bounds import LowerBound, lower_bound
+from s2sim.collectives.timing.bounds import LowerBound, check_timing_cost, lower_bound
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
 from s2sim.collectives.timing.routes import RouteTable, components
-from s2sim.collectives.timing.timer import AUTO, Timer, check_timing_cost
+from s2sim.collectives.timing.timer import AUTO, Possibility, Timer
 from s2sim.errors import OptionError
 from s2sim.options import option_text
 from s2sim.topology.cluster import Cluster, Cuts
@@ -137,7 +137,7 @@ class ConcurrentGroupsTimer(Timer):
         """Return the cuts of the cluster, crossed by all groups."""
         return replace(self.cluster.cuts(), concurrent=self.groups)
 
-    def _possibilities(self, demand: Demand) -> tuple[list[Schedule], str]:
+    def _possibilities(self, demand: Demand) -> tuple[list[Possibility], str]:
         """Return the schedule of all groups with the choice of the first one alone, and the reason for that."""
         alone = self.alone.time(demand)
         parts = [(self._as_alone(alone.schedule, kind[0]), kind) for kind in self._kinds]
@@ -145,7 +145,8 @@ class ConcurrentGroupsTimer(Timer):
         timed = merge_concurrent(self._one_of_each(parts))
         schedule = replace(timed, concurrent=self.cluster.workers - self.workers)
         check_timing_cost(schedule, len(self.cluster.fabric))
-        return [schedule], f"for one group alone: {alone.why}" if self.groups > 1 else alone.why
+        possible = [Possibility(schedule.algorithm, self.profile, lambda: schedule)]
+        return possible, f"for one group alone: {alone.why}" if self.groups > 1 else alone.why
 
     def _one_of_each(self, parts: Sequence[tuple[Schedule, Ints]]) -> list[tuple[Schedule, Ints]]:
         """Return schedules with the groups that have to be timed.

@@ -73,8 +73,11 @@ class LibraryProfile:
         """Return the terms of the time of the host between launches; empty if GPUs always take longer."""
         return ()
 
-    def estimate_us(self, schedule: Schedule, cluster: Cluster) -> float | None:
-        """Return the microseconds by which the library chooses among schedules; None if it takes the fastest."""
+    def estimate_us(self, demand: Demand, algorithm: str, cluster: Cluster) -> float | None:
+        """Return the microseconds by which the library chooses among algorithms (option strings) with this protocol.
+
+        None if it takes the fastest.
+        """
 
     def candidates(self, demand: Demand, cluster: Cluster) -> tuple[str, ...]:
         """Return option strings of the algorithms of the library; none for those that libraries have in general."""

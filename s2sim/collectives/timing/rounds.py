@@ -8,9 +8,10 @@ network. Results are cached.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from hashlib import blake2b
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -23,6 +24,8 @@ from s2sim.network.network import round_up_ps
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes
 from s2sim.units import PS_PER_S
+
+Wanted: TypeAlias = Callable[[Ints, Ints], Mask]
 
 
 @dataclass(slots=True)
@@ -199,3 +202,63 @@ class RoundTimes:
 def _last_message(ends_ps: Ints) -> LastMessage:
     message = int(np.argmax(ends_ps))
     return LastMessage(int(ends_ps[message]), message)
+
+
+# Messages whose bytes are added up before they are yielded, so that alternating patterns are yielded once.
+_MESSAGES_PER_BATCH = 1 << 17
+
+
+def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterator[tuple[Pattern, Floats]]:
+    """Yield the patterns of a schedule, and the bytes of each message over many rounds.
+
+    A pattern is yielded again if there are too many others between its rounds. With ``wanted`` only messages through
+    switches and those for which ``wanted(src, dst)`` is true are yielded, the latter of many patterns as one pattern.
+    """
+    parts: list[tuple[Ints, Ints, Floats]] = []
+    messages = 0
+
+    def concatenated() -> tuple[Pattern, Floats]:
+        src, dst, parts_bytes = (np.concatenate(side) for side in zip(*parts, strict=True))
+        return Pattern(src, dst), parts_bytes
+
+    for pattern, sizes_bytes in _batch_patterns(schedule):
+        if wanted is None or pattern.through_switch:
+            yield pattern, sizes_bytes
+            continue
+        chosen = np.flatnonzero(wanted(pattern.src, pattern.dst))
+        parts.append((pattern.src[chosen], pattern.dst[chosen], sizes_bytes[chosen]))
+        messages += len(chosen)
+        if messages > _MESSAGES_PER_BATCH:
+            yield concatenated()
+            parts, messages = [], 0
+    if messages:
+        yield concatenated()
+
+
+def _batch_patterns(schedule: Schedule) -> Iterator[tuple[Pattern, Floats]]:
+    """Yield patterns with the bytes of their messages over rounds that are not too far apart."""
+    gathered: dict[bytes, tuple[Pattern, Floats]] = {}
+    messages = 0
+    for step in schedule.steps:
+        pattern = step.round.pattern
+        if pattern.messages == 0:
+            continue
+        if pattern.key not in gathered:
+            gathered[pattern.key] = pattern, np.zeros(pattern.messages)
+            messages += pattern.messages
+            while messages > _MESSAGES_PER_BATCH and len(gathered) > 1:
+                first, sizes_bytes = gathered.pop(next(iter(gathered)))
+                messages -= first.messages
+                yield first, sizes_bytes
+        gathered[pattern.key][1][:] += step.times * step.round.bytes
+    yield from gathered.values()
+
+
+def link_bytes(schedule: Schedule, times: RoundTimes) -> Floats:
+    """Return the bytes on every link, float64 of shape (links,)."""
+    carried = np.zeros(times.links)
+    for pattern, sizes_bytes in bytes_by_pattern(schedule):
+        routes = times.routes(pattern)
+        per_crossing = np.repeat(sizes_bytes, np.diff(routes.offsets)) * routes.weights
+        carried += np.bincount(routes.links, per_crossing, len(carried))
+    return carried

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Round, Schedule, Stage
+from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.routes import RouteSet, RouteTable, all_equal
 from s2sim.network.network import round_up_ps
 from s2sim.units import PS_PER_S
@@ -295,9 +296,10 @@ class KeptSchedules:
         self._kind: Ints = kind.reshape(-1)
         self._limits: dict[float, int] = {}
         self._alike: dict[bytes, Alike] = {}
-        self._kept: dict[Hashable, list[Schedule]] = {}
+        self._kept: dict[Hashable, Schedule] = {}
+        self._profiles: dict[Hashable, tuple[str, tuple[LibraryProfile, ...]]] = {}
         self._shapes: dict[int, ScheduleShape] = {}
-        self._made: dict[Hashable, list[Schedule]] = {}
+        self._made: dict[Hashable, Schedule] = {}
 
     def capacity(self, of_links: Floats) -> Floats | None:
         """Return the capacity of each kind of link from that of each link; None if links of a kind differ."""
@@ -325,26 +327,33 @@ class KeptSchedules:
             self._alike[key] = Alike.of(way, kind, whole.first, size, latency)
         return ChainShape(whole, way, self._alike[key], sizes, latencies_ps)
 
-    def of(self, key: Hashable, make: Callable[[], list[Schedule]]) -> list[Schedule]:
-        """Return the schedules of a key as ``make`` returns them; the contents of their stages are made when read."""
+    def profiles(
+        self, key: Hashable, make: Callable[[], tuple[str, tuple[LibraryProfile, ...]]]
+    ) -> tuple[str, tuple[LibraryProfile, ...]]:
+        """Return an algorithm's text and the library's profile of each protocol for a key, as ``make`` does."""
+        if key not in self._profiles:
+            self._profiles[key] = make()
+        return self._profiles[key]
+
+    def of(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
+        """Return the schedule of a key as ``make`` returns it; the contents of its stage are made when read."""
         if key not in self._kept:
-            made = self._made_of(key, make)
-            self._kept[key] = [self._light(item, key, make, place) for place, item in enumerate(made)]
+            self._kept[key] = self._light(self._made_of(key, make), key, make)
         return self._kept[key]
 
-    def _made_of(self, key: Hashable, make: Callable[[], list[Schedule]]) -> list[Schedule]:
+    def _made_of(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
         made = self._made.pop(key, None) or make()
         while len(self._made) >= _IN_USE:
             self._made.pop(next(iter(self._made)))
         self._made[key] = made
         return made
 
-    def _light(self, schedule: Schedule, key: Hashable, make: Callable[[], list[Schedule]], place: int) -> Schedule:
+    def _light(self, schedule: Schedule, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
         if not schedule.stage.chain or not len(schedule.steps):
             return schedule
 
         def stage() -> Stage:
-            return self._made_of(key, make)[place].stage
+            return self._made_of(key, make).stage
 
         volume = None if schedule.stage.volume is None else (lambda ranks: stage().traffic(ranks))
         # The first step tells whether switches reduce.

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache, cached_property, partial
 from typing import TypeAlias, get_args
 
 import numpy as np
 
-from s2sim.arrays import Floats, Ints, Mask
+from s2sim.arrays import Ints
 from s2sim.collectives.algorithms.registry import ALGORITHMS, Algorithm, make_algorithm, read_algorithm, same_at_rates
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.schedules.round_latency import inside_node
-from s2sim.collectives.schedules.schedule import Pattern, Release, Schedule
-from s2sim.collectives.timing.bounds import duration_floor_ps, duration_ps
+from s2sim.collectives.schedules.schedule import LazySteps, Release, Schedule, with_protocol
+from s2sim.collectives.timing.bounds import chain_durations_ps, check_timing_cost, duration_floor_ps, duration_ps
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.routes import RouteTable
@@ -24,7 +25,6 @@ from s2sim.options import option_text
 from s2sim.topology.cluster import Cluster, Cuts
 from s2sim.units import PS_PER_S, format_seconds
 
-Wanted: TypeAlias = Callable[[Ints, Ints], Mask]
 _RouteKeys: TypeAlias = frozenset[tuple[bool, int, float]]  # inside a node, latency in picoseconds, bytes per second
 
 # Relative error of a multiplication and division by a factor.
@@ -72,32 +72,9 @@ def closed_form_s(schedule: Schedule, cluster: Cluster, times: RoundTimes | None
         tuple(Hop(latency / PS_PER_S, rate) for within, latency, rate in distinct if within is side)
         for side in (True, False)
     )
-    hops = Hops(inside_hops, across_hops, len(np.unique(cluster.node_of_rank)))
+    hops = Hops(inside_hops, across_hops, cluster.nodes_used)
     algorithm = make_algorithm(schedule.algorithm, schedule.demand.kind)
     return launch_s + algorithm.closed_form_s(schedule.demand, hops)
-
-
-# A minute or two if all rounds differ: routes and rates of a million messages take most of a second.
-_MAX_MESSAGES = 2**27
-# Cost of a round in messages: a constant, and one per number of links, which all are scanned.
-_ROUND_COST, _LINKS_PER_MESSAGE = 100, 1000
-_SAMPLED_ROUNDS = 64
-
-
-def check_timing_cost(schedule: Schedule, links: int) -> None:
-    """Refuse a schedule whose timing takes more than minutes, as estimated from a few dozen of its rounds."""
-    steps = schedule.steps
-    round_cost = _ROUND_COST + links // _LINKS_PER_MESSAGE
-    if len(steps) * (2 * schedule.places + round_cost) <= _MAX_MESSAGES:
-        return
-    sampled = min(_SAMPLED_ROUNDS, len(steps))
-    sizes = [steps[index * len(steps) // sampled].round.pattern.messages for index in range(sampled)]
-    messages = sum(sizes) * len(steps) // sampled
-    if messages + len(steps) * round_cost > _MAX_MESSAGES:
-        raise OptionError(
-            f"{schedule.algorithm} on {schedule.demand.ranks} ranks sends some {messages:.2g} messages in "
-            f"{len(steps)} unlike rounds, more than minutes to time: take fewer workers or another algorithm"
-        )
 
 
 AUTO = "auto"
@@ -106,8 +83,6 @@ _CLEARLY = 0.9
 # Estimates up to so many times the least may be the least on machines that the search sees a little differently.
 _SCATTER = 1.15
 _MOST_RANKS_OF_ALL = 128
-# Messages whose bytes are added up before they are yielded, so that alternating patterns are yielded once.
-_MESSAGES_PER_BATCH = 1 << 17
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -120,60 +95,23 @@ class TimedSchedule:
     times: RoundTimes
 
 
-def bytes_by_pattern(schedule: Schedule, wanted: Wanted | None = None) -> Iterator[tuple[Pattern, Floats]]:
-    """Yield the patterns of a schedule, and the bytes of each message over many rounds.
+@dataclass(eq=False)
+class Possibility:
+    """A schedule that may run, made when it is timed: a library estimates many that it does not choose."""
 
-    A pattern is yielded again if there are too many others between its rounds. With ``wanted`` only messages through
-    switches and those for which ``wanted(src, dst)`` is true are yielded, the latter of many patterns as one pattern.
-    """
-    parts: list[tuple[Ints, Ints, Floats]] = []
-    messages = 0
+    algorithm: str
+    profile: LibraryProfile  # Of one protocol
+    make: Callable[[], Schedule]
 
-    def concatenated() -> tuple[Pattern, Floats]:
-        src, dst, parts_bytes = (np.concatenate(side) for side in zip(*parts, strict=True))
-        return Pattern(src, dst), parts_bytes
+    @cached_property
+    def schedule(self) -> Schedule:
+        """The schedule with the overheads of the library."""
+        return self.make()
 
-    for pattern, sizes_bytes in _batch_patterns(schedule):
-        if wanted is None or pattern.through_switch:
-            yield pattern, sizes_bytes
-            continue
-        chosen = np.flatnonzero(wanted(pattern.src, pattern.dst))
-        parts.append((pattern.src[chosen], pattern.dst[chosen], sizes_bytes[chosen]))
-        messages += len(chosen)
-        if messages > _MESSAGES_PER_BATCH:
-            yield concatenated()
-            parts, messages = [], 0
-    if messages:
-        yield concatenated()
-
-
-def _batch_patterns(schedule: Schedule) -> Iterator[tuple[Pattern, Floats]]:
-    """Yield patterns with the bytes of their messages over rounds that are not too far apart."""
-    gathered: dict[bytes, tuple[Pattern, Floats]] = {}
-    messages = 0
-    for step in schedule.steps:
-        pattern = step.round.pattern
-        if pattern.messages == 0:
-            continue
-        if pattern.key not in gathered:
-            gathered[pattern.key] = pattern, np.zeros(pattern.messages)
-            messages += pattern.messages
-            while messages > _MESSAGES_PER_BATCH and len(gathered) > 1:
-                first, sizes_bytes = gathered.pop(next(iter(gathered)))
-                messages -= first.messages
-                yield first, sizes_bytes
-        gathered[pattern.key][1][:] += step.times * step.round.bytes
-    yield from gathered.values()
-
-
-def link_bytes(schedule: Schedule, times: RoundTimes) -> Floats:
-    """Return the bytes on every link, float64 of shape (links,)."""
-    carried = np.zeros(times.links)
-    for pattern, sizes_bytes in bytes_by_pattern(schedule):
-        routes = times.routes(pattern)
-        per_crossing = np.repeat(sizes_bytes, np.diff(routes.offsets)) * routes.weights
-        carried += np.bincount(routes.links, per_crossing, len(carried))
-    return carried
+    @property
+    def text(self) -> str:
+        """The algorithm and its protocol."""
+        return with_protocol(self.algorithm, self.profile.protocol)
 
 
 class Timer:
@@ -237,6 +175,26 @@ class Timer:
             self._known[demand] = self._choose(demand)
         return self._known[demand]
 
+    def time_all(self, demands: Sequence[Demand]) -> list[TimedSchedule]:
+        """Return what `time` does for each demand; rounds of one pattern follow each other, while routes are kept."""
+        chains: dict[tuple[str, int, Release], list[tuple[Demand, Schedule, str]]] = {}
+        for demand in dict.fromkeys(demands):
+            estimated = None if demand in self._known else self._estimated(demand, *self._possibilities(demand))
+            if estimated is None:
+                continue
+            schedule, why = estimated[0].schedule, estimated[1]
+            if schedule.stage.chain and isinstance(schedule.steps, LazySteps):
+                alike = schedule.algorithm, len(schedule.steps), schedule.release
+                chains.setdefault(alike, []).append((demand, schedule, why))
+            else:
+                self._known[demand] = _host_bound_launch(self._timed(schedule), why)
+        for (_, _, release), each in chains.items():
+            times = self._times[release]
+            durations_ps = chain_durations_ps([schedule for _, schedule, _ in each], times)
+            for (demand, schedule, why), duration in zip(each, durations_ps, strict=True):
+                self._known[demand] = _host_bound_launch(TimedSchedule(schedule, duration, "", times), why)
+        return [self.time(demand) for demand in demands]
+
     def with_profile(self, profile: LibraryProfile) -> Timer:
         """Return the timer of the same cluster and algorithm for the profile of a library."""
         if profile not in self._by_profile:
@@ -255,9 +213,10 @@ class Timer:
         by estimates of its own is alone.
         """
         timed: list[TimedSchedule] = []
-        if self._estimates_us(self._possibilities(demand)[0]):
+        possible = self._possibilities(demand)[0]
+        if self._estimates_us(possible, demand):
             return [self.time(demand)]
-        for bound_ps, schedule in self._by_bound(self._possibilities(demand)[0]):
+        for bound_ps, schedule in self._by_bound(possible):
             if not timed or bound_ps < factor * min(item.duration_ps for item in timed):
                 timed.append(_host_bound_launch(self._timed(schedule), "one of several"))
         timed.sort(key=lambda item: item.duration_ps)
@@ -273,11 +232,11 @@ class Timer:
         if self._algorithm != AUTO or demand.ranks > _MOST_RANKS_OF_ALL:
             return None
         own = self._possibilities(demand)[0]
-        considered = {schedule.algorithm.partition(":")[0] for schedule in own}
+        considered = {each.algorithm.partition(":")[0] for each in own}
         names = [name for name in ALGORITHMS.names() if demand.kind in ALGORITHMS.get(name).kinds]
         others = [*own, *self._possible([name for name in names if name not in considered], demand)]
         less_than_ps = chosen.duration_ps * _CLEARLY
-        for bound_ps, schedule in self._by_bound([each for each in others if not each.assisted]):
+        for bound_ps, schedule in self._by_bound([each for each in others if not each.schedule.assisted]):
             if bound_ps >= less_than_ps:
                 break
             timed = _host_bound_launch(self._timed(schedule), "not chosen")
@@ -287,25 +246,27 @@ class Timer:
 
     def alternatives(self, chosen: TimedSchedule) -> list[TimedSchedule]:
         """Return what the library may choose as well: its estimates exceed that of the chosen by less than 15 %."""
-        estimates = self._estimates_us(self._possibilities(chosen.schedule.demand)[0])
+        demand = chosen.schedule.demand
+        estimates = self._estimates_us(self._possibilities(demand)[0], demand)
         if self._algorithm != AUTO or not estimates:
             return []
-        close = [schedule for estimate_us, schedule in estimates[1:] if estimate_us < _SCATTER * estimates[0][0]]
-        return [_host_bound_launch(self._timed(schedule), "may be chosen as well") for schedule in close]
+        close = [each for estimate_us, each in estimates[1:] if estimate_us < _SCATTER * estimates[0][0]]
+        return [_host_bound_launch(self._timed(each.schedule), "may be chosen as well") for each in close]
 
-    def _estimates_us(self, schedules: Sequence[Schedule]) -> list[tuple[float, Schedule]]:
-        """Return schedules with the library's estimates in microseconds, in ascending order; empty if one has none."""
-        estimates = [(self.profile.estimate_us(schedule, self.cluster), schedule) for schedule in schedules]
-        known = [(estimate_us, schedule) for estimate_us, schedule in estimates if estimate_us is not None]
+    def _estimates_us(self, possible: Sequence[Possibility], demand: Demand) -> list[tuple[float, Possibility]]:
+        """Return possibilities with the library's estimates, in ascending order; empty if one has none."""
+        estimates = [(each.profile.estimate_us(demand, each.algorithm, self.cluster), each) for each in possible]
+        known = [(estimate_us, each) for estimate_us, each in estimates if estimate_us is not None]
         return sorted(known, key=lambda each: each[0]) if len(known) == len(estimates) else []
 
-    def _by_bound(self, schedules: Sequence[Schedule]) -> list[tuple[int, Schedule]]:
+    def _by_bound(self, possible: Sequence[Possibility]) -> list[tuple[int, Schedule]]:
         """Return schedules with lower bounds of their durations in picoseconds, in ascending order."""
+        schedules = [each.schedule for each in possible]
         bounds = [(duration_floor_ps(schedule, self._times[schedule.release]), schedule) for schedule in schedules]
         return sorted(bounds, key=lambda bound: bound[0])
 
-    def _possibilities(self, demand: Demand) -> tuple[list[Schedule], str]:
-        """Return the candidate schedules, at least one, and the reason for these."""
+    def _possibilities(self, demand: Demand) -> tuple[list[Possibility], str]:
+        """Return what may run, at least one schedule, and the reason for these."""
         if not isinstance(self._algorithm, str) and demand.kind in self._algorithm.kinds:
             # An algorithm without options has the chunks of the library.
             bare = option_text(self._algorithm)
@@ -319,27 +280,32 @@ class Timer:
             others = [name for name in able if name not in chosen]
         if demand.ranks == 1:
             return self._schedules(chosen[0], demand), "one rank has nothing to send"
-        if schedules := self._possible(chosen, demand):
-            return schedules, f"what libraries run for {demand.kind}"
+        if possible := self._possible(chosen, demand):
+            return possible, f"what libraries run for {demand.kind}"
         # The first other algorithm that can run it, else the refusal of the first that libraries have.
         for name in others:
-            if schedules := self._possible([name], demand):
-                return schedules, f"{', '.join(chosen)} cannot run this many ranks here"
+            if possible := self._possible([name], demand):
+                return possible, f"{', '.join(chosen)} cannot run this many ranks here"
         return self._schedules(chosen[0], demand), ""
+
+    def _estimated(self, demand: Demand, possible: Sequence[Possibility], why: str) -> tuple[Possibility, str] | None:
+        """Return what is alone (and ``why``), or chosen by estimates, and the reason; None if the fastest is."""
+        if len(possible) == 1:
+            return possible[0], why
+        if not (estimates := self._estimates_us(possible, demand)):
+            return None
+        (least_us, chosen), *others = estimates
+        rest = ", ".join(f"{format_seconds(each_us / 1e6)} by {each.text}" for each_us, each in others)
+        return chosen, f"the library's own choice: it estimates {format_seconds(least_us / 1e6)} against {rest}"
 
     def _choose(self, demand: Demand) -> TimedSchedule:
         """Return what the library chooses of the candidates by its estimates, else the fastest, and the reason."""
-        schedules, why_alone = self._possibilities(demand)
-        if len(schedules) == 1:
-            return _host_bound_launch(self._timed(schedules[0]), why_alone)
-        if estimates := self._estimates_us(schedules):
-            (least_us, chosen), *others = estimates
-            rest = ", ".join(f"{format_seconds(each_us / 1e6)} by {schedule.text}" for each_us, schedule in others)
-            why = f"the library's own choice: it estimates {format_seconds(least_us / 1e6)} against {rest}"
-            return _host_bound_launch(self._timed(chosen), why)
+        possible, why_alone = self._possibilities(demand)
+        if estimated := self._estimated(demand, possible, why_alone):
+            return _host_bound_launch(self._timed(estimated[0].schedule), estimated[1])
         found: list[TimedSchedule] = []
         slower_ones: list[str] = []
-        for least_ps, schedule in self._by_bound(schedules):
+        for least_ps, schedule in self._by_bound(possible):
             if found and least_ps >= found[0].duration_ps:
                 slower_ones.append(f"at least {format_seconds(least_ps / PS_PER_S)} by {schedule.text}")
                 continue
@@ -351,27 +317,40 @@ class Timer:
         time = format_seconds(best.duration_ps / PS_PER_S)
         return _host_bound_launch(best, f"fastest{protocol}: {time} against {', '.join(slower_ones)}")
 
-    def _schedules(self, algorithm: str | Algorithm, demand: Demand) -> list[Schedule]:
+    def _schedules(self, algorithm: str | Algorithm, demand: Demand) -> list[Possibility]:
         """Return the schedules of an algorithm, one for each protocol of the library."""
-        made, kept = make_algorithm(algorithm, demand.kind), self.ways.kept
-        rates = self.profile.rates_of(self.cluster)
-        if kept is None or rates is None or not same_at_rates(made):
-            return self._make_schedules(made, demand)
-        return kept.of((made, demand, self.profile, rates), lambda: self._make_schedules(made, demand))
+        made, kept, cluster = make_algorithm(algorithm, demand.kind), self.ways.kept, self.cluster
+        bare = cache(partial(self._bare_schedule, made, demand))
 
-    def _make_schedules(self, algorithm: Algorithm, demand: Demand) -> list[Schedule]:
+        def profiles() -> tuple[str, tuple[LibraryProfile, ...]]:
+            return bare().algorithm, self.profile.protocols(bare(), cluster)
+
+        def charged(profile: LibraryProfile) -> Schedule:
+            return apply_overheads(bare(), cluster, profile, self.ways.sent)
+
+        rates = self.profile.rates_of(cluster)
+        if kept is None or rates is None or not same_at_rates(made):
+            name, each = profiles()
+            possible = [Possibility(name, profile, partial(charged, profile)) for profile in each]
+        else:
+            key = made, demand, self.profile, rates
+            name, each = kept.profiles(key, profiles)
+            makes = [(profile, partial(kept.of, (*key, profile), partial(charged, profile))) for profile in each]
+            possible = [Possibility(name, *make) for make in makes]
+        return possible
+
+    def _bare_schedule(self, algorithm: Algorithm, demand: Demand) -> Schedule:
         schedule = algorithm.schedule(demand, self.cluster)
         check_timing_cost(schedule, len(self.cluster.fabric))
-        profiles = self.profile.protocols(schedule, self.cluster)
-        return [apply_overheads(schedule, self.cluster, profile, self.ways.sent) for profile in profiles]
+        return schedule
 
-    def _possible(self, names: Sequence[str], demand: Demand) -> list[Schedule]:
+    def _possible(self, names: Sequence[str], demand: Demand) -> list[Possibility]:
         """Return the schedules of the algorithms that can run this number of ranks on this cluster."""
-        schedules = []
+        possible = []
         for name in names:
             with suppress(OptionError, TopologyError):
-                schedules += self._schedules(name, demand)
-        return schedules
+                possible += self._schedules(name, demand)
+        return possible
 
     def _timed(self, schedule: Schedule) -> TimedSchedule:
         times = self._times[schedule.release]
