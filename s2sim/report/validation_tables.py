@@ -196,7 +196,7 @@ def groups_grid(title: str, what: str, groups: Sequence[Group]) -> Grid:
 
 
 def parameters_grid(parameters: Sequence[Parameter]) -> Grid:
-    """Return a line per constant: shipped, refitted, and its range when a source is left out."""
+    """Return a line per constant: shipped, refitted, its range when a source is left out, and what it is worth."""
 
     def drift(parameter: Parameter) -> str:
         if (drift := parameter.drift) is None:
@@ -212,6 +212,7 @@ def parameters_grid(parameters: Sequence[Parameter]) -> Grid:
         number_column("a source\nleft out", drift),
         number_column("sources", lambda parameter: str(len(parameter.fitted_on))),
         number_column("curves", lambda parameter: str(parameter.curves)),
+        number_column("worth", lambda parameter: f"{parameter.worth:+.4f}"),
     )
 
 

@@ -166,6 +166,8 @@ class Parameter(MeasuredConstant):
     fitted_on: tuple[str, ...]  # The sources that it depends on
     curves: int  # How many of their curves do
     drift: Drift | None  # Where it goes without one of them; None where nothing depends on it
+    # By how much the mean |ln(predicted/measured)| of left-out sources is larger where this one stays at its prior
+    worth: float
 
 
 @dataclass(frozen=True, slots=True)

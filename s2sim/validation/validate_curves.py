@@ -27,6 +27,7 @@ from s2sim.uncertainty.constant_fit import (
     fittable_library_constants,
     leave_one_out,
     point_weights,
+    with_one_at_prior,
 )
 from s2sim.uncertainty.interval import RunClass, run_class
 from s2sim.units import PS_PER_S
@@ -304,7 +305,19 @@ def fit_constants(points: Sequence[CalibrationPoint], sources: Sequence[str]) ->
 def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
     """Return each constant with its sources, and its drift when one of them is left out."""
     steep = np.abs(fits.model.slopes(np.zeros(len(fits.constants)))) >= _MIN_POINTS
-    found = []
+    weights, found = point_weights(fits.model), []
+
+    def left_out_error(number: int | None = None) -> float:
+        """Return the error of left-out sources, with one constant at its prior."""
+        total = 0.0
+        for source, logs in fits.without.items():
+            own, at = fits.model.of_source(source), logs
+            if number is not None:
+                at = with_one_at_prior(fits.model, fits.rules, np.where(own, 0.0, weights), logs, number)
+            total += float((weights * np.abs(fits.model.errors(at)))[own].sum())
+        return total / float(weights.sum())
+
+    error = left_out_error()
     for number, constant in enumerate(fits.constants):
         telling = [fits.model.points[row] for row in np.flatnonzero(steep[:, number])]
         sources = tuple(dict.fromkeys(point.source for point in telling))
@@ -313,7 +326,10 @@ def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
         drift = Drift(min(without.values()), max(without.values()), without) if without else None
         refitted = float(constant.value * np.exp(fits.whole[number]))
         curves = len({point.curve for point in telling})
-        found.append(Parameter(**asdict(constant), refitted=refitted, fitted_on=sources, curves=curves, drift=drift))
+        worth = left_out_error(number) - error
+        found.append(
+            Parameter(**asdict(constant), refitted=refitted, fitted_on=sources, curves=curves, drift=drift, worth=worth)
+        )
     return tuple(found)
 
 
