@@ -232,7 +232,7 @@ def tree_pieces(protocol: str, size_bytes: float, channels: int, nodes: int, ran
     >>> [tree_pieces(protocol, 16 << 20, 16, 2, 8) for protocol in ("LL", "LL128", "Simple")]
     [32, 15, 16]
     """
-    hops = (nodes - 1).bit_length()
+    hops = nodes.bit_length() - 1
     rules: tuple[tuple[int, int], ...] = ()
     chunk, filled = _LL, 0.0
     if protocol == "LL128":

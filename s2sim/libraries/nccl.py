@@ -124,6 +124,9 @@ class NcclProfile(ConstantsProfile):
 
     def _tree_pieces(self, protocol: str, demand: Demand, cluster: Cluster) -> int:
         trees = 2 * tree_channels(channel_count(cluster, None), demand.ranks)
+        generation = self._constants.generation_of(cluster.shape.gpu)
+        if generation is not None and cluster.nodes_used > 1:
+            trees = _graph(cluster, generation).blocks
         in_node = np.bincount(cluster.node_of_rank)
         return tree_pieces(protocol, demand.buffer_bytes, trees, int((in_node > 0).sum()), int(in_node.max()))
 
@@ -306,7 +309,16 @@ def _message_overheads(
 @lru_cache(maxsize=8)
 def _pipeline_latency(whole: CombinedRound, added: Overheads, cluster: Cluster) -> RoundLatency:
     route_ps = cluster.routes(whole.round.pattern.src, whole.round.pattern.dst).latency_ps
-    return pipeline_round_latency(whole, route_ps + added.latency_ps, added.latencies)
+    waits = None
+    if cluster.nodes_used > 1:
+        # A chunk leaves for another node once the one before has arrived there, as public curves of trees have it.
+        ways = tuple(
+            each
+            for each in added.latencies
+            if any(name.endswith(".latency") for powers in each.powers for name, _ in powers)
+        )
+        waits = route_ps + sum(each.each for each in ways).astype(np.int64), ways
+    return pipeline_round_latency(whole, route_ps + added.latency_ps, added.latencies, waits)
 
 
 def _all_direct(cluster: Cluster, *, past_processors: bool) -> bool:

@@ -45,12 +45,17 @@ def ring_round_latency(
 
 
 def pipeline_round_latency(
-    whole: CombinedRound, latency_ps: Ints, made_of: tuple[MessageConstants, ...] = ()
+    whole: CombinedRound,
+    latency_ps: Ints,
+    made_of: tuple[MessageConstants, ...] = (),
+    waits: tuple[Ints, tuple[MessageConstants, ...]] | None = None,
 ) -> RoundLatency:
     """Return the latency per round of a pipeline: the latencies on its longest path, spread over all rounds.
 
     A chunk passes the latency of each hop once, and chunks follow each other on a hop as soon as bytes permit: K chunks
-    over hops of latency L take the sum of L and the bytes of all rounds. Parameters are as of `ring_round_latency`.
+    over hops of latency L take the sum of L and the bytes of all rounds. Each chunk but the first also takes the
+    longest of ``waits``, picoseconds of shape (m,) and the parts of them that a library has added. Other parameters are
+    as of `ring_round_latency`.
     """
     # The slowest path of a chunk: a rank forwards what it received in an earlier round of the same line.
     pattern, ranks = whole.round.pattern, int(max(whole.round.pattern.src.max(), whole.round.pattern.dst.max())) + 1
@@ -66,7 +71,14 @@ def pipeline_round_latency(
         at = int(np.argmax((receiver == sender[at]) & (ends_ps == start_ps) & (whole.first < whole.first[at])))
         path.append(at)
     rounds = int(whole.first.max()) + whole.times
-    return _round_latency(pattern, np.array(path[::-1], np.int64), rounds, latency_ps, made_of)
+    found = _round_latency(pattern, np.array(path[::-1], np.int64), rounds, latency_ps, made_of)
+    if waits is None or whole.times == 1:
+        return found
+    waits_ps, waits_for = waits
+    again = np.full(whole.times - 1, max(path, key=lambda hop: int(waits_ps[hop])))
+    more = _round_latency(pattern, again, rounds, waits_ps, waits_for)
+    ends = (np.concatenate(sides) for sides in ((found.src, more.src), (found.dst, more.dst)))
+    return RoundLatency(found.ps + more.ps, *ends, rounds, found.latencies + more.latencies)
 
 
 def _round_latency(
