@@ -198,9 +198,8 @@ class NcclProfile(ConstantsProfile):
 
     def sending(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Sending:
         """Return how the messages of a round are sent between nodes."""
-        whole, use = schedule.stage.whole, self._use_of_channels(schedule, cluster)
-        chunk_bytes = np.inf if _around(schedule) else 0.0 if whole is None else _bytes_a_post(whole)
-        return Sending(self._announced(sent, schedule, cluster), use, chunk_bytes)
+        use = self._use_of_channels(schedule, cluster)
+        return Sending(self._announced(sent, schedule, cluster), use, _around(schedule))
 
     def rates_of(self, cluster: Cluster) -> Hashable:
         """Return the rates to hosts, which limits follow, and the channels, which follow all rates."""
@@ -286,15 +285,6 @@ def _around(schedule: Schedule) -> bool:
     return schedule.algorithm.partition(":")[0] == "ring"
 
 
-def _bytes_a_post(whole: CombinedRound) -> float:
-    """Return the bytes of a message for each post that a round of a pipeline waits for; 0 if there is one chunk.
-
-    The post of the first chunk is part of the latency of its hops.
-    """
-    rounds = int(whole.first.max(initial=0)) + whole.times
-    return float(whole.round.bytes.max(initial=0.0)) * rounds / (whole.times - 1) if whole.times > 1 else 0.0
-
-
 _graph = lru_cache(maxsize=16)(channel_graph)
 
 
@@ -311,14 +301,15 @@ def _pipeline_latency(whole: CombinedRound, added: Overheads, cluster: Cluster) 
     route_ps = cluster.routes(whole.round.pattern.src, whole.round.pattern.dst).latency_ps
     waits = None
     if cluster.nodes_used > 1:
-        # A chunk leaves for another node once the one before has arrived there, as public curves of trees have it.
-        ways = tuple(
-            each
-            for each in added.latencies
-            if any(name.endswith(".latency") for powers in each.powers for name, _ in powers)
-        )
-        waits = route_ps + sum(each.each for each in ways).astype(np.int64), ways
+        # A chunk leaves for another node once the one before has passed the network, as in public curves of trees.
+        ways = tuple(each for each in added.latencies if _of_ways(each))
+        waits = sum((each.each for each in ways), route_ps.astype(np.float64)).astype(np.int64), ways
     return pipeline_round_latency(whole, route_ps + added.latency_ps, added.latencies, waits)
+
+
+def _of_ways(made: MessageConstants) -> bool:
+    """Return whether a latency is that of networks and the paths to them, and not of a protocol."""
+    return any(name.endswith(".latency") for powers in made.powers for name, _ in powers)
 
 
 def _all_direct(cluster: Cluster, *, past_processors: bool) -> bool:

@@ -77,8 +77,8 @@ def pipeline_round_latency(
     waits_ps, waits_for = waits
     again = np.full(whole.times - 1, max(path, key=lambda hop: int(waits_ps[hop])))
     more = _round_latency(pattern, again, rounds, waits_ps, waits_for)
-    ends = (np.concatenate(sides) for sides in ((found.src, more.src), (found.dst, more.dst)))
-    return RoundLatency(found.ps + more.ps, *ends, rounds, found.latencies + more.latencies)
+    src, dst = np.concatenate([found.src, more.src]), np.concatenate([found.dst, more.dst])
+    return RoundLatency(found.ps + more.ps, src, dst, rounds, found.latencies + more.latencies)
 
 
 def _round_latency(
