@@ -68,7 +68,7 @@ ln(predicted/measured), one voice a source, with a pull to `libraries/fits/prior
 `libraries/fits/bands.json`, the errors of sources left out. These are the one distribution of what a time may be off
 by: its 4 % and 96 % quantiles, by GPU, network, collective, launch and size, are the bands that `s2sim run` and
 `s2sim collective` print, and its draws, the same for all reducers of a run, the probability of a verdict. Errors at two
-sizes of one machine are correlated by exp(-octaves / 8), at one size of two collectives by .4, as those of the public
+sizes of one machine are correlated by exp(-octaves / 6), at one size of two collectives by .4, as those of the public
 curves are. Points of a source that a band has not seen lie inside:
 """
 ITERATIONS = """## Training iterations: times, and calls of win or lose

@@ -156,11 +156,13 @@ NCCL_FIELDS: Readers = {
     **dict.fromkeys([f"in-network.*.share{where}" for where in ("", "-over-hosts", "-over-nodes")], _read_share),
     # A network by transport, and the path between GPU and interface: share of the rate that data reaches (of a path
     # past a host: of the rate of the GPU's PCIe), latency of a hop, limit of a message through one interface. Messages
-    # of ``eager`` bytes and more are announced first, which takes ``rendezvous``.
+    # of ``eager`` bytes and more are announced first, which takes ``rendezvous``. Its provider's settings turn ``off``
+    # some algorithms and protocols.
     **dict.fromkeys(("network.*.share", "path.*.share"), _read_share),
     **dict.fromkeys(("network.*.latency", "network.*.rendezvous", "path.*.latency"), FieldReader.latency),
     "network.*.stream": _read_limit,
     "network.*.eager": _read_size,
+    "network.*.off": lambda fields, field: tuple(fields.text(field, "").split()),  # Algorithms and protocols
 }
 """Fields of NCCL and its descendants."""
 

@@ -206,11 +206,20 @@ def path_latencies(constants: LibraryConstants, path: tuple[str, str], *, announ
 MAX_PIECES = 256
 """With more chunks the fill of a pipeline hardly changes, and the simulation is slower."""
 
-# Bytes of data in a step of a channel's buffers.
-_LL, _LL128, _SIMPLE = 32 << 10, 576_000, 512 << 10
+# Bytes of data in a step of a channel's buffers; of all other protocols plain data.
+_STEP_BYTES, _PLAIN_STEP_BYTES = {"LL": 32 << 10, "LL128": 576_000}, 512 << 10
 # Each rule halves chunks down to a least size while the buffer does not fill the tree's hops the given number of times.
 _SIMPLE_RULES = ((8, 128 << 10), (4, 64 << 10), (1, 32 << 10))
 _LL128_RULES = ((64, 128 << 10), (16, 32 << 10))
+
+
+def step_bytes(protocol: str) -> int:
+    """Return the bytes of data in a step of a channel's buffers, of which there are eight.
+
+    >>> step_bytes("LL"), step_bytes("Simple")
+    (32768, 524288)
+    """
+    return _STEP_BYTES.get(protocol, _PLAIN_STEP_BYTES)
 
 
 def tree_pieces(protocol: str, size_bytes: float, channels: int, nodes: int, ranks_a_node: int) -> int:
@@ -223,11 +232,11 @@ def tree_pieces(protocol: str, size_bytes: float, channels: int, nodes: int, ran
     """
     hops = nodes.bit_length() - 1
     rules: tuple[tuple[int, int], ...] = ()
-    chunk, filled = _LL, 0.0
+    chunk, filled = step_bytes(protocol), 0.0
     if protocol == "LL128":
-        chunk, rules, filled = _LL128, _LL128_RULES, (1 + hops + 0.1 * ranks_a_node) / ranks_a_node
+        rules, filled = _LL128_RULES, (1 + hops + 0.1 * ranks_a_node) / ranks_a_node
     elif protocol != "LL":
-        chunk, rules, filled = _SIMPLE, _SIMPLE_RULES, ranks_a_node - 1 + hops
+        rules, filled = _SIMPLE_RULES, ranks_a_node - 1 + hops
     for times, least in rules:
         while size_bytes / (channels * chunk) < filled * times and chunk > least:
             chunk //= 2

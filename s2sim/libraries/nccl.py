@@ -25,6 +25,7 @@ from s2sim.libraries.message_latency import (
     message_overheads,
     most_peers,
     select_constant,
+    step_bytes,
     switch_reduction_overheads,
     tree_pieces,
 )
@@ -79,14 +80,14 @@ class NcclProfile(ConstantsProfile):
             return ()
         trees: tuple[str, ...] = ()
         if several and has("tree"):
-            pieces = sorted({self._tree_pieces(name, demand, cluster) for name in self.protocol_names})
+            pieces = sorted({self._tree_pieces(name, demand, cluster) for name in self._available(cluster)})
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in pieces)
         switch = "nvls-tree" if several else "in-network"
         generation = self._constants.generation_of(cluster.shape.gpu)
         nodes, together = cluster.layout.node_set, np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
         switched = all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[together]))
         reduces = generation in self._constants.tables["in-network"] and len(together) and switched and has(switch)
-        reduces = reduces and self.only in ("", self._plain)
+        reduces = reduces and self.only in ("", self._plain) and switch not in self._turned_off(cluster)
         return ("ring", *trees, *((switch,) if reduces else ()))
 
     def estimate_us(self, demand: Demand, algorithm: str, cluster: Cluster) -> float | None:
@@ -100,35 +101,52 @@ class NcclProfile(ConstantsProfile):
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[LibraryProfile, ...]:
         """Return one profile per protocol of this cluster; switch reduction and large messages use plain data only."""
         constants, kind = self._constants, schedule.demand.kind
-        protocols = sorted(self.protocol_names, key=lambda name: constants[f"protocol.{name}.share"])
-        plain = protocols[-1:]
-        protocols = [name for name in protocols if constants.has(name, self.version)]
+        by_share = sorted(self.protocol_names, key=lambda name: constants[f"protocol.{name}.share"])
         if schedule.assisted:
-            protocols = plain
+            protocols = by_share[-1:]
         elif kind in _MESSAGES:
             small = constants.has("messages", self.version)
             size_bytes = max((float(step.round.bytes.max(initial=0.0)) for step in schedule.steps[:1]), default=0.0)
-            largest_bytes = {name: constants[f"protocol.{name}.messages"] for name in protocols}
+            known = [name for name in by_share if constants.has(name, self.version)]
             # The first that takes messages of that size.
-            protocols = [name for name in protocols if size_bytes <= largest_bytes[name]][:1] if small else plain
-        elif self.only:
-            protocols = [name for name in self.protocol_names if name == self.only]
+            taken = [name for name in known if size_bytes <= constants[f"protocol.{name}.messages"]][:1]
+            protocols = taken if small else by_share[-1:]
         else:
-            direct = _all_direct(cluster, past_processors=constants.has("LL128-c2c", self.version))
-            protocols = [name for name in protocols if not constants[f"protocol.{name}.ways"] or direct]
+            protocols = self._available(cluster)
         if kind == "all_reduce" and schedule.stage.whole is not None:
             # The user may request chunks that no protocol has.
             pieces, demand = schedule.stage.whole.times, schedule.demand
             protocols = [name for name in protocols if self._tree_pieces(name, demand, cluster) == pieces] or protocols
         return tuple(replace(self, protocol=name) for name in protocols)
 
+    def _available(self, cluster: Cluster) -> list[str]:
+        """Return the protocols of collectives on a cluster, the one with least data in a byte first."""
+        if self.only:
+            return [name for name in self.protocol_names if name == self.only]
+        constants, off = self._constants, self._turned_off(cluster)
+        direct = _all_direct(cluster, constants.has("LL128-c2c", self.version))
+        known = [name for name in self.protocol_names if constants.has(name, self.version) and name not in off]
+        known = [name for name in known if not constants[f"protocol.{name}.ways"] or direct]
+        return sorted(known, key=lambda name: constants[f"protocol.{name}.share"])
+
     def _tree_pieces(self, protocol: str, demand: Demand, cluster: Cluster) -> int:
-        trees = 2 * tree_channels(channel_count(cluster, None), demand.ranks)
-        generation = self._constants.generation_of(cluster.shape.gpu)
-        if generation is not None and cluster.nodes_used > 1:
-            trees = _graph(cluster, generation).blocks
         in_node = np.bincount(cluster.node_of_rank)
-        return tree_pieces(protocol, demand.buffer_bytes, trees, int((in_node > 0).sum()), int(in_node.max()))
+        nodes, most, channels = int((in_node > 0).sum()), int(in_node.max()), self._tree_channels(demand, cluster)
+        return tree_pieces(protocol, demand.buffer_bytes, channels, nodes, most)
+
+    def _tree_channels(self, demand: Demand, cluster: Cluster) -> int:
+        generation = self._constants.generation_of(cluster.shape.gpu)
+        if generation is None or cluster.nodes_used == 1:
+            return 2 * tree_channels(channel_count(cluster, None), demand.ranks)
+        return _graph(cluster, generation).blocks
+
+    def _waiting_chunks(self, whole: CombinedRound, demand: Demand, cluster: Cluster) -> int:
+        """Return the number of chunks of trees that wait until the one before has passed the network.
+
+        As public curves have it, the share of them that chunks leave empty of a step of a channel's buffers.
+        """
+        chunk = demand.buffer_bytes / (self._tree_channels(demand, cluster) * whole.times)
+        return round((whole.times - 1) * max(0.0, 1 - chunk / step_bytes(self.protocol)))
 
     def launch_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
         """Return the latency of a launch, and that of each peer."""
@@ -217,7 +235,8 @@ class NcclProfile(ConstantsProfile):
             channels = "tree" if schedule.demand.kind == "all_reduce" else ""
             total = _message_overheads(self, whole.round.pattern, cluster, channels, sending)
             part = total.take(pattern.part_of[1]) if pattern.part_of else total
-            return replace(part, round_latency=_pipeline_latency(whole, total, cluster))
+            waits = self._waiting_chunks(whole, schedule.demand, cluster) if channels and cluster.nodes_used > 1 else 0
+            return replace(part, round_latency=_pipeline_latency(whole, total, cluster, waits))
         channels = "ring" if _around(schedule) else ""
         added = _message_overheads(self, pattern, cluster, channels, sending)
         if channels:
@@ -264,6 +283,12 @@ class NcclProfile(ConstantsProfile):
         )
         return field, value / parts
 
+    def _turned_off(self, cluster: Cluster) -> set[str]:
+        """Return the algorithms and protocols that the settings of networks between nodes turn off."""
+        transports = {spec.transport for spec in cluster.layout.node_set.specs if cluster.nodes_used > 1}
+        known = transports.intersection(self._constants.tables["network"])
+        return {name for transport in known for name in self._constants.values[f"network.{transport}.off"]}
+
     def _announced(self, sent: Round, schedule: Schedule, cluster: Cluster) -> bool:
         """Return whether messages between nodes are announced: small buffers are not divided among all channels."""
         transports = {spec.transport for spec in cluster.layout.node_set.specs}
@@ -297,14 +322,11 @@ def _message_overheads(
 
 
 @lru_cache(maxsize=8)
-def _pipeline_latency(whole: CombinedRound, added: Overheads, cluster: Cluster) -> RoundLatency:
+def _pipeline_latency(whole: CombinedRound, added: Overheads, cluster: Cluster, waits: int) -> RoundLatency:
     route_ps = cluster.routes(whole.round.pattern.src, whole.round.pattern.dst).latency_ps
-    waits = None
-    if cluster.nodes_used > 1:
-        # A chunk leaves for another node once the one before has passed the network, as in public curves of trees.
-        ways = tuple(each for each in added.latencies if _of_ways(each))
-        waits = sum((each.each for each in ways), route_ps.astype(np.float64)).astype(np.int64), ways
-    return pipeline_round_latency(whole, route_ps + added.latency_ps, added.latencies, waits)
+    ways = tuple(each for each in added.latencies if _of_ways(each))
+    waits_ps = sum((each.each for each in ways), route_ps.astype(np.float64)).astype(np.int64), ways
+    return pipeline_round_latency(whole, route_ps + added.latency_ps, added.latencies, waits, waits_ps)
 
 
 def _of_ways(made: MessageConstants) -> bool:
@@ -312,7 +334,7 @@ def _of_ways(made: MessageConstants) -> bool:
     return any(name.endswith(".latency") for powers in made.powers for name, _ in powers)
 
 
-def _all_direct(cluster: Cluster, *, past_processors: bool) -> bool:
+def _all_direct(cluster: Cluster, past_processors: bool) -> bool:
     """Return whether messages use NVLink inside nodes, and paths without a processor between nodes.
 
     With ``past_processors`` those past a processor that NVLink-C2C joins to the GPU, which has no PCIe, are such too.

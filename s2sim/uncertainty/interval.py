@@ -69,7 +69,7 @@ _MAX_LOG_SIZE_DISTANCE = 3.0
 _DRAWS = 400
 # Octaves over which errors of one collective on one machine lose a factor e of their correlation: .92, .61, .36, .11
 # are left after 1, 4, 8, 16.
-_CORRELATED_OCTAVES = 8.0
+_CORRELATED_OCTAVES = 6.0
 _OCTAVES, _PER_OCTAVE = 48, 2
 # Of so few sources the quantiles of 5 % and 95 % hold 87 % of what one of them measured that they have not seen.
 _LOW, _HIGH = 0.04, 0.96

@@ -228,11 +228,13 @@ def test_a_pipeline_meets_each_latency_of_its_way_once():
 def test_the_longest_way_through_trees_goes_up_and_down():
     sent, cluster, _ = timed("dgx-h100", 24, "all_reduce", 1 << 24, "double-binary-tree:chunks=8")
     clock = sent.schedule.steps[0].round.pattern.overheads.round_latency
-    # Up a chain of eight and over a node, and the same way down again.
-    assert np.array_equal(clock.src[1:], clock.dst[:-1])
-    assert len(clock.src) == 2 * (7 + 1) or len(clock.src) == 2 * (7 + 2)
-    crosses = cluster.node_of_rank[clock.src] != cluster.node_of_rank[clock.dst]
-    assert crosses.sum() in (2, 4)
+    # Up a chain of eight and over a node, and the same way down again; then seven chunks wait for the one before.
+    way, crosses = len(clock.src) - 7, cluster.node_of_rank[clock.src] != cluster.node_of_rank[clock.dst]
+    assert np.array_equal(clock.src[1:way], clock.dst[: way - 1])
+    assert way == 2 * (7 + 1) or way == 2 * (7 + 2)
+    assert crosses[:way].sum() in (2, 4)
+    assert crosses[way:].all()
+    assert len(set(clock.src[way:].tolist())) == 1
 
 
 @pytest.mark.parametrize(("workers", "rate"), [(16, 41.4e9), (24, 36e9)])
@@ -276,11 +278,11 @@ def test_a_small_buffer_fills_few_channels_of_a_ring_with_flags(size_bytes, fill
     assert min(limits) == pytest.approx(data_Bps / 8 / share)
 
 
-def test_chunks_of_a_tree_are_posted_one_after_another():
-    """Sixteen nodes of one GPU: more chunks than bytes pay for take as long as their posts, or announcements."""
-    for transport, post in (("ib-verbs", "protocol.Simple.posting"), ("slingshot", "network.slingshot.rendezvous")):
+def test_a_chunk_of_a_tree_waits_until_the_one_before_has_passed_the_network():
+    """Sixteen nodes of one GPU: each chunk takes the latency of the network and its wires, and no announcement."""
+    for transport in ("ib-verbs", "slingshot"):
         topology = ["node.gpus=1", "nic.count=1", f"nic.transport={transport}"]
-        times_ps = [
+        found = [
             timed(
                 "dgx-a100",
                 16,
@@ -289,10 +291,13 @@ def test_chunks_of_a_tree_are_posted_one_after_another():
                 f"double-binary-tree:chunks={chunks}",
                 overrides=topology,
                 profile=NcclProfile("nccl", only="Simple"),
-            )[0].duration_ps
+            )
             for chunks in (64, 128)
         ]
-        assert (times_ps[1] - times_ps[0]) / 64 == pytest.approx(CONSTANTS[post], rel=0.05)
+        (first, cluster, _), (second, _, _) = found
+        wire_ps = int(cluster.routes(np.array([0]), np.array([1])).latency_ps[0])
+        each_ps = (second.duration_ps - first.duration_ps) / 64
+        assert each_ps == pytest.approx(CONSTANTS[f"network.{transport}.latency"] + wire_ps, rel=0.05)
 
 
 def test_what_is_no_round_of_rings_has_no_such_clock():

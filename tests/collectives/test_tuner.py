@@ -147,3 +147,33 @@ def test_a_faster_candidate_of_the_library_itself_is_named():
     assert faster.duration_ps < 0.9 * found.duration_ps
     alone = Timer(timer.cluster, faster.schedule.algorithm, profile=timer.profile).time(found.schedule.demand)
     assert alone.duration_ps == faster.duration_ps
+
+
+def test_chunks_of_trees_are_those_of_protocols_that_run():
+    """GPUDirect-TCPXO is set up without LL and NVLS, and processors between GPU and interface leave LL128 out."""
+    for name, left in (("gcp-a3-mega", {"LL128", "Simple"}), ("polaris", {"LL", "Simple"})):
+        shape = cluster(name, 16)
+        timer = Timer(shape, profile=NcclProfile("nccl"))
+        for size_bytes in (2**16, 2**22, 2**30):
+            demand = make_demand("all_reduce", size_bytes, 16)
+            possible = timer._possibilities(demand)[0]
+            assert {each.profile.protocol for each in possible} == left
+            assert len({each.text for each in possible}) == len(possible)
+            # A pair of trees for each protocol, unless two have as many chunks.
+            trees = [each for each in possible if each.algorithm.startswith("double")]
+            assert len(trees) == len(left)
+            assert not any(each.algorithm.startswith(("nvls", "in-network")) for each in possible)
+    assert "nvls-tree" in NcclProfile("nccl").candidates(demand, cluster("dgx-h100", 16))
+
+
+def test_many_demands_are_timed_as_each_alone():
+    """Sizes of an all-to-all in lockstep, where rounds are kept, and of collectives that are not chains."""
+    for topology, workers in (("polaris", 40), ("dgx-h100", 16)):
+        for kind in ("all_to_all", "all_reduce", "all_gather"):
+            demands = [make_demand(kind, size_bytes, workers) for size_bytes in (4096, 2**20, 2**26, 2**20)]
+            together, alone = (Timer(cluster(topology, workers), profile=NcclProfile("nccl")) for _ in range(2))
+            found = together.time_all(demands)
+            expected = [alone.time(demand) for demand in demands]
+            assert [each.duration_ps for each in found] == [each.duration_ps for each in expected]
+            assert [each.schedule.text for each in found] == [each.schedule.text for each in expected]
+            assert [each.why for each in found] == [each.why for each in expected]

@@ -48,14 +48,15 @@ def pipeline_round_latency(
     whole: CombinedRound,
     latency_ps: Ints,
     made_of: tuple[MessageConstants, ...] = (),
-    waits: tuple[Ints, tuple[MessageConstants, ...]] | None = None,
+    waits: int = 0,
+    waits_ps: tuple[Ints, tuple[MessageConstants, ...]] | None = None,
 ) -> RoundLatency:
     """Return the latency per round of a pipeline: the latencies on its longest path, spread over all rounds.
 
     A chunk passes the latency of each hop once, and chunks follow each other on a hop as soon as bytes permit: K chunks
-    over hops of latency L take the sum of L and the bytes of all rounds. Each chunk but the first also takes the
-    longest of ``waits``, picoseconds of shape (m,) and the parts of them that a library has added. Other parameters are
-    as of `ring_round_latency`.
+    over hops of latency L take the sum of L and the bytes of all rounds. So many of them as ``waits`` says take the
+    longest of ``waits_ps`` besides, picoseconds of shape (m,) and the parts of them that a library has added. Other
+    parameters are as of `ring_round_latency`.
     """
     # The slowest path of a chunk: a rank forwards what it received in an earlier round of the same line.
     pattern, ranks = whole.round.pattern, int(max(whole.round.pattern.src.max(), whole.round.pattern.dst.max())) + 1
@@ -72,11 +73,11 @@ def pipeline_round_latency(
         path.append(at)
     rounds = int(whole.first.max()) + whole.times
     found = _round_latency(pattern, np.array(path[::-1], np.int64), rounds, latency_ps, made_of)
-    if waits is None or whole.times == 1:
+    if not waits or waits_ps is None:
         return found
-    waits_ps, waits_for = waits
-    again = np.full(whole.times - 1, max(path, key=lambda hop: int(waits_ps[hop])))
-    more = _round_latency(pattern, again, rounds, waits_ps, waits_for)
+    of_hops_ps, added = waits_ps
+    again = np.full(waits, max(path, key=lambda hop: int(of_hops_ps[hop])))
+    more = _round_latency(pattern, again, rounds, of_hops_ps, added)
     src, dst = np.concatenate([found.src, more.src]), np.concatenate([found.dst, more.dst])
     return RoundLatency(found.ps + more.ps, src, dst, rounds, found.latencies + more.latencies)
 

@@ -1,5 +1,7 @@
 """Fits of constants to points that are told by them: recovered where they are known, and blind to what is left out."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -13,6 +15,7 @@ from s2sim.uncertainty.constant_fit import (
     fittable_library_constants,
     leave_one_out,
     point_weights,
+    with_one_at_prior,
 )
 from s2sim.validation.curve import read_folder, resolve_curves_folder
 from s2sim.validation.validate_curves import fit_constants, fitted_parameters, leave_one_out_errors, predict_curves
@@ -81,10 +84,10 @@ def test_what_nothing_tells_goes_to_its_prior():
 
 
 def test_constants_and_priors_are_those_of_the_files():
-    told = {f"nccl:{name}" for name in ("launch.collective", "network.tcp.share", "protocol.LL.share", "no.such")}
+    told = {f"nccl:{name}" for name in ("launch.collective", "network.slingshot.share", "protocol.LL.share", "no.such")}
     found = {each.name: each for each in fittable_library_constants(told)}
     assert "protocol.LL.share" not in found
-    launch, share = found["launch.collective"], found["network.tcp.share"]
+    launch, share = found["launch.collective"], found["network.slingshot.share"]
     assert (launch.unit, launch.prior, launch.is_share) == ("s", pytest.approx(6.6e-6), False)
     assert share.is_share
     assert fit_rules([launch]).prior == pytest.approx(np.log(6.6e-6 / launch.value))
@@ -112,16 +115,27 @@ def test_points_of_curves_are_told_as_they_are_predicted(superbench):
 def test_parameters_say_who_tells_them(superbench):
     _, fits = superbench
     found = {each.name: each for each in fitted_parameters(fits)}
-    assert set(found["share.nvlink"].fitted_on) == {"superbench-a100", "dgx-h100", "snellius"}
+    assert set(found["launch.collective"].fitted_on) == {"superbench-a100", "snellius"}
     launch = found["launch.gpu"]
     assert set(launch.fitted_on) == {"superbench-a100", "snellius"}
     # With one process a GPU nobody waits for the others: without the one source the other tells it.
     assert set(launch.drift.by_source) == set(launch.fitted_on)
-    latency = found["in-network.latency"]
-    assert latency.fitted_on == ("dgx-h100",)
-    # Nobody else tells it, so that without that source it is where it was before anything was measured.
-    assert latency.drift.by_source == {"dgx-h100": pytest.approx(latency.prior, rel=0.01)}
     assert all(each.drift.low <= each.drift.high for each in found.values() if each.fitted_on)
+
+
+def test_a_constant_at_its_prior_moves_the_others_as_a_fit_would(superbench):
+    """To first order of what a fit with a pull that nothing moves finds."""
+    _, fits = superbench
+    model, rules, weights = fits.model, fits.rules, point_weights(fits.model)
+    for number in range(len(fits.constants)):
+        moved = with_one_at_prior(model, rules, weights, fits.whole, number)
+        held = replace(rules, pull=np.where(np.arange(len(rules.pull)) == number, 1e3, rules.pull))
+        refitted = fit(model, held, weights)
+        assert moved[number] == pytest.approx(rules.prior[number])
+        errors = [float(weights @ np.abs(model.errors(logs))) / weights.sum() for logs in (moved, refitted)]
+        assert errors[0] == pytest.approx(errors[1], abs=0.01)
+    found = {each.name: each for each in fitted_parameters(fits)}
+    assert found["launch.gpu"].worth > 0.02
 
 
 def test_left_out_errors_are_worse_than_fitted_ones(superbench):
