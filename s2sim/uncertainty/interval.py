@@ -67,7 +67,7 @@ _DISTANCE_PER_FIELD = (0.25, 0.25, 0.5, 0.5)
 # Powers of two between sizes that count e times less for each other.
 _MAX_LOG_SIZE_DISTANCE = 3.0
 _DRAWS = 400
-# Octaves over which errors of one collective on one machine lose a factor e of their correlation: .92, .61, .36, .11
+# Octaves over which errors of one collective on one machine lose a factor e of their correlation: .85, .51, .26, .07
 # are left after 1, 4, 8, 16.
 _CORRELATED_OCTAVES = 6.0
 _OCTAVES, _PER_OCTAVE = 48, 2

@@ -228,8 +228,11 @@ def test_a_pipeline_meets_each_latency_of_its_way_once():
 def test_the_longest_way_through_trees_goes_up_and_down():
     sent, cluster, _ = timed("dgx-h100", 24, "all_reduce", 1 << 24, "double-binary-tree:chunks=8")
     clock = sent.schedule.steps[0].round.pattern.overheads.round_latency
-    # Up a chain of eight and over a node, and the same way down again; then seven chunks wait for the one before.
-    way, crosses = len(clock.src) - 7, cluster.node_of_rank[clock.src] != cluster.node_of_rank[clock.dst]
+    # Up a chain of eight and over a node, and the same way down again. Chunks of 128 KiB fill a quarter of a step of
+    # plain data: of seven that follow the first, three quarters wait between nodes for the one before.
+    step = {"Simple": 2**19, "LL128": 576_000}[sent.schedule.protocol]
+    waits = round(7 * (1 - 2**17 / step))
+    way, crosses = len(clock.src) - waits, cluster.node_of_rank[clock.src] != cluster.node_of_rank[clock.dst]
     assert np.array_equal(clock.src[1:way], clock.dst[: way - 1])
     assert way == 2 * (7 + 1) or way == 2 * (7 + 2)
     assert crosses[:way].sum() in (2, 4)
