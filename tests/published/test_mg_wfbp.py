@@ -75,11 +75,11 @@ def test_programs_merge_by_the_table_that_they_have():
 @pytest.mark.parametrize("model", ["resnet-50", "bert-base"])
 @pytest.mark.parametrize("workers", ["8", "32"])
 def test_buckets_of_ddp_stand_between_no_overlap_and_what_is_merged(capsys, model, workers):
-    """Up to 3 %: the merge rule believes in a line through a few times, and protocols change with the size."""
+    """Up to a tenth: the merge rule believes in a line through a few times, and protocols and chunks change."""
     run = ["run", "--topology", "tcp-10g", "--workers", workers, "--profile", model, "--reducer", "dense"]
     times = []
     for discipline in ("mg-wfbp", "ddp", "after-backward"):
         assert main([*run, "--discipline", discipline, "--json", "-"]) == 0
         times.append(json.loads(capsys.readouterr().out)["results"][0]["iteration_s"])
     merged, ddp, late = times
-    assert merged < 1.03 * ddp < 1.03 * late
+    assert merged < 1.1 * ddp < 1.1 * late
