@@ -44,8 +44,8 @@ that is not in the catalogue is not predicted.
 "measured" are fitted to good public curves, each of a class of hardware, transport or protocol and none of a curve.
 Below, each source is predicted by constants that all other sources tell. What curves of the fit itself come to stands
 last, and tells less. Fewer constants are better: of 29 of NCCL sixteen are not fitted but those of NCCL's own tables or
-estimates, because left-out sources are predicted no worse by these (*worth* of the others: how much larger the mean
-error of left-out sources is where a constant stays at its prior; of one that a single source tells nothing can be said).
+estimates, because left-out sources are predicted no worse by these. The *worth* of the others is how much larger the
+mean error of left-out sources is where a constant stays at its prior; what one source alone tells cannot show any.
 """
 LIMITS = """## What cannot be right yet, and why
 
