@@ -126,6 +126,9 @@ def _read_version(fields: FieldReader, field: str) -> Version | None:
     return version
 
 
+# What a provider's settings may turn off besides protocols: algorithms in which switches sum.
+_SWITCHED = ("in-network", "nvls-tree")
+
 Readers: TypeAlias = dict[str, Callable[[FieldReader, str], Any]]
 """What reads each field of a file; ``*`` is the name of any table of a section. None is returned for an absent one."""
 
@@ -240,7 +243,15 @@ def read_constants(path: Path, own: ConstantOverrides = (), readers: Readers = N
             raise TopologyError(f"{where}: unknown field {field!r}{suggest_nearest(field, sorted(known))}")
     values |= {field: read(fields, field) for field, read in known.items()}
     values = {field: value for field, value in values.items() if value is not None}
+    _check_turned_off(values, tables, where)
     return LibraryConstants(name, source, values, tables, tuple(given.values()))
+
+
+def _check_turned_off(values: Mapping[str, Any], tables: Mapping[str, tuple[str, ...]], where: str) -> None:
+    names = (*tables.get("protocol", ()), *_SWITCHED)
+    for field in (f"network.{each}.off" for each in tables.get("network", ())):
+        for wrong in (each for each in values.get(field, ()) if each not in names):
+            raise TopologyError(f"{where}: {field} has {wrong!r}{suggest_nearest(wrong, names)}")
 
 
 def _merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

@@ -93,8 +93,9 @@ class Sending:
 
     announced: bool = False  # Whether they wait for a rendezvous
     use: float = 1.0  # Share of the channels that have data
-    # Whether each step waits for the host to post it: in rings a hop inside a node takes at least as long as that
-    posts_each_step: bool = False
+    # The host posts messages one after another. In rings, which infinity stands for, a hop inside a node takes at least
+    # as long as that, since each step has a post; in chains each chunk of so many bytes does; 0 is neither.
+    chunk_bytes: float = 0.0
 
 
 def message_overheads(
@@ -135,7 +136,7 @@ def message_overheads(
             [select_constant("share", shares, share_row), protocol_share],
             [select_constant("limit", of_rank, at_once)],
         )
-    if sending.posts_each_step:
+    if sending.chunk_bytes == inf:
         (post,) = constants.named(f"protocol.{protocol}.posting")
         hops = [max(hop, post, key=lambda named: named[1]) for hop in hops]
     paths = [inter_node_path(constants, each) for each in nodes.specs]
@@ -155,7 +156,7 @@ def message_overheads(
         for each in zip(*(path_latencies(constants, path, announced=sending.announced) for path in paths), strict=True)
     ]
     most = [
-        _inter_node_limit(constants, protocol, each, path, channel)
+        _inter_node_limit(constants, protocol, each, path, channel, sending)
         for each, path in zip(nodes.specs, paths, strict=True)
     ]
     most_Bps = np.array([value for _, value in most])
@@ -169,7 +170,12 @@ def message_overheads(
 
 
 def _inter_node_limit(
-    constants: LibraryConstants, protocol: str, spec: NodeSpec, path: tuple[str, str], channel: tuple[str, float]
+    constants: LibraryConstants,
+    protocol: str,
+    spec: NodeSpec,
+    path: tuple[str, str],
+    channel: tuple[str, float],
+    sending: Sending,
 ) -> tuple[Powers, float]:
     """Return the constants and the value of the least limit between nodes at one end, in bytes/s on the network."""
     name, data_Bps = channel
@@ -180,6 +186,11 @@ def _inter_node_limit(
     limits: list[tuple[Powers, float]] = [(((field, -1),), limit_Bps) for field, limit_Bps in own]
     of_data: Powers = tuple((each, 1) for each in shares)
     limits.append((((name, -1), *of_data), data_Bps / share))
+    if 0 < sending.chunk_bytes < inf:
+        posts = constants.named(f"protocol.{protocol}.posting", f"{network}.rendezvous" if sending.announced else "")
+        post, post_ps = max(posts, key=lambda each: each[1])
+        if post_ps:
+            limits.append((((post, 1), *of_data), sending.chunk_bytes * PS_PER_S / post_ps / share))
     if spec.pcie is not None and spec.path != "switch":
         limits.append((((f"{to_network}.share", -1),), spec.pcie.rate_Bps * constants[f"{to_network}.share"]))
     return min(limits, key=lambda limit: limit[1])

@@ -216,8 +216,10 @@ class NcclProfile(ConstantsProfile):
 
     def sending(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Sending:
         """Return how the messages of a round are sent between nodes."""
-        use = self._use_of_channels(schedule, cluster)
-        return Sending(self._announced(sent, schedule, cluster), use, _around(schedule))
+        whole, use = schedule.stage.whole, self._use_of_channels(schedule, cluster)
+        trees = schedule.demand.kind == "all_reduce"
+        chunk_bytes = np.inf if _around(schedule) else 0.0 if whole is None or trees else _bytes_a_post(whole)
+        return Sending(self._announced(sent, schedule, cluster), use, chunk_bytes)
 
     def rates_of(self, cluster: Cluster) -> Hashable:
         """Return the rates to hosts, which limits follow, and the channels, which follow all rates."""
@@ -308,6 +310,15 @@ class NcclProfile(ConstantsProfile):
 
 def _around(schedule: Schedule) -> bool:
     return schedule.algorithm.partition(":")[0] == "ring"
+
+
+def _bytes_a_post(whole: CombinedRound) -> float:
+    """Return the bytes of a message for each post that a round of a pipeline waits for; 0 if there is one chunk.
+
+    The post of the first chunk is part of the latency of its hops.
+    """
+    rounds = int(whole.first.max(initial=0)) + whole.times
+    return float(whole.round.bytes.max(initial=0.0)) * rounds / (whole.times - 1) if whole.times > 1 else 0.0
 
 
 _graph = lru_cache(maxsize=16)(channel_graph)

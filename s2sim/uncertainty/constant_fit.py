@@ -305,14 +305,13 @@ def leave_one_out(model: TermModel, rules: FitRules, weights: Floats, sources: S
     return {source: fit(model, rules, np.where(model.of_source(source), 0.0, weights)) for source in sources}
 
 
-def with_one_at_prior(model: TermModel, rules: FitRules, weights: Floats, logs: Floats, number: int) -> Floats:
+def each_at_prior(model: TermModel, rules: FitRules, weights: Floats, logs: Floats) -> Floats:
     """Return the constants of a fit if one of them stayed at its prior and the others made up for it, to first order.
 
-    ``logs`` are those of the fit, and ``number`` the constant's index.
+    ``logs`` are those of the fit, float64 of shape (n,). Row i of the result, of shape (n, n), has constant i there.
     """
     bent = _huber_weights(model.errors(logs))[1]
     slopes = model.slopes(logs)
-    curvature = slopes.T @ (slopes * (weights / bent)[:, None]) + np.diag(rules.pull**2)
-    towards = np.linalg.solve(curvature, np.eye(len(logs))[number])
-    moved: Floats = logs + towards / towards[number] * (rules.prior[number] - logs[number])
+    towards = np.linalg.inv(slopes.T @ (slopes * (weights / bent)[:, None]) + np.diag(rules.pull**2))
+    moved: Floats = logs + towards * ((rules.prior - logs) / np.diag(towards))[:, None]
     return np.minimum(moved, np.maximum(rules.highest, 0.0))

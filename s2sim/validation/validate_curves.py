@@ -22,12 +22,12 @@ from s2sim.uncertainty.constant_fit import (
     MeasuredConstant,
     TermModel,
     candidate_of,
+    each_at_prior,
     fit,
     fit_rules,
     fittable_library_constants,
     leave_one_out,
     point_weights,
-    with_one_at_prior,
 )
 from s2sim.uncertainty.interval import RunClass, run_class
 from s2sim.units import PS_PER_S
@@ -305,19 +305,7 @@ def fit_constants(points: Sequence[CalibrationPoint], sources: Sequence[str]) ->
 def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
     """Return each constant with its sources, and its drift when one of them is left out."""
     steep = np.abs(fits.model.slopes(np.zeros(len(fits.constants)))) >= _MIN_POINTS
-    weights, found = point_weights(fits.model), []
-
-    def left_out_error(number: int | None = None) -> float:
-        """Return the error of left-out sources, with one constant at its prior."""
-        total = 0.0
-        for source, logs in fits.without.items():
-            own, at = fits.model.of_source(source), logs
-            if number is not None:
-                at = with_one_at_prior(fits.model, fits.rules, np.where(own, 0.0, weights), logs, number)
-            total += float((weights * np.abs(fits.model.errors(at)))[own].sum())
-        return total / float(weights.sum())
-
-    error = left_out_error()
+    worths, found = _worths(fits), []
     for number, constant in enumerate(fits.constants):
         telling = [fits.model.points[row] for row in np.flatnonzero(steep[:, number])]
         sources = tuple(dict.fromkeys(point.source for point in telling))
@@ -326,11 +314,22 @@ def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
         drift = Drift(min(without.values()), max(without.values()), without) if without else None
         refitted = float(constant.value * np.exp(fits.whole[number]))
         curves = len({point.curve for point in telling})
-        worth = left_out_error(number) - error
-        found.append(
-            Parameter(**asdict(constant), refitted=refitted, fitted_on=sources, curves=curves, drift=drift, worth=worth)
-        )
+        own = asdict(constant) | {"refitted": refitted, "fitted_on": sources, "curves": curves, "drift": drift}
+        found.append(Parameter(**own, worth=worths[number]))
     return tuple(found)
+
+
+def _worths(fits: ConstantFits) -> list[float]:
+    """Return how much larger the error of left-out sources is, one voice a source, with each constant at its prior."""
+    model, weights = fits.model, point_weights(fits.model)
+    more = np.zeros(len(fits.constants))
+    for source, logs in fits.without.items():
+        own = model.of_source(source)
+        tried = [logs, *each_at_prior(model, fits.rules, np.where(own, 0.0, weights), logs)]
+        error, *errors = [float((weights * np.abs(model.errors(each)))[own].sum()) for each in tried]
+        more += np.array(errors) - error
+    found: list[float] = (more / weights.sum()).tolist()
+    return found
 
 
 def leave_one_out_errors(fits: ConstantFits, curves: Sequence[CurveErrors]) -> LeftOut:

@@ -303,6 +303,25 @@ def test_a_chunk_of_a_tree_waits_until_the_one_before_has_passed_the_network():
         assert each_ps == pytest.approx(CONSTANTS[f"network.{transport}.latency"] + wire_ps, rel=0.05)
 
 
+def test_chunks_of_a_chain_over_nodes_are_posted_one_after_another():
+    """Sixteen nodes of one GPU: more chunks than bytes pay for take as long as their posts, or announcements."""
+    for transport, post in (("ib-verbs", "protocol.Simple.posting"), ("slingshot", "network.slingshot.rendezvous")):
+        topology = ["node.gpus=1", "nic.count=1", f"nic.transport={transport}"]
+        times_ps = [
+            timed(
+                "dgx-a100",
+                16,
+                "broadcast",
+                1 << 22,
+                f"chain:chunks={chunks}",
+                overrides=topology,
+                profile=NcclProfile("nccl", only="Simple"),
+            )[0].duration_ps
+            for chunks in (256, 384)
+        ]
+        assert (times_ps[1] - times_ps[0]) / 128 == pytest.approx(CONSTANTS[post], rel=0.05)
+
+
 def test_what_is_no_round_of_rings_has_no_such_clock():
     for src, dst in (([0, 1], [1, 2]), ([0, 1, 2], [1, 1, 0]), ([0, 0, 1], [1, 2, 0])):
         assert ring_round_latency(Pattern(np.array(src), np.array(dst)), np.ones(len(src), np.int64)) is None
@@ -317,6 +336,11 @@ def test_what_is_no_round_of_rings_has_no_such_clock():
         ("share = { value = 0.5,", "share = { value = 1.5,", "is a share"),
         ('gpus = ["h100",', "gpus = [1,", "is a list of names"),
         ('name = "nccl"', "", "name is missing"),
+        (
+            'off = { value = "LL in-network',
+            'off = { value = "LL129 in-network',
+            r"network\.tcpxo\.off has 'LL129'.*LL128",
+        ),
         ("[share]\nnvlink", "[share]\nnvlinks", "unknown field"),
     ],
 )

@@ -74,12 +74,14 @@ def test_programs_merge_by_the_table_that_they_have():
 @pytest.mark.slow
 @pytest.mark.parametrize("model", ["resnet-50", "bert-base"])
 @pytest.mark.parametrize("workers", ["8", "32"])
-def test_buckets_of_ddp_stand_between_no_overlap_and_what_is_merged(capsys, model, workers):
-    """Up to a tenth: the merge rule believes in a line through a few times, and protocols and chunks change."""
+@pytest.mark.parametrize(("library", "most"), [("ideal", 1.001), ("nccl", 1.1)])
+def test_buckets_of_ddp_stand_between_no_overlap_and_what_is_merged(capsys, library, most, model, workers):
+    """The merge rule believes in a line through a few times, which with the protocols and chunks of NCCL is a stair."""
     run = ["run", "--topology", "tcp-10g", "--workers", workers, "--profile", model, "--reducer", "dense"]
+    run += ["--library", library]
     times = []
     for discipline in ("mg-wfbp", "ddp", "after-backward"):
         assert main([*run, "--discipline", discipline, "--json", "-"]) == 0
         times.append(json.loads(capsys.readouterr().out)["results"][0]["iteration_s"])
     merged, ddp, late = times
-    assert merged < 1.1 * ddp < 1.1 * late
+    assert merged < most * ddp < most * late

@@ -10,12 +10,12 @@ from s2sim.uncertainty.constant_fit import (
     CandidateSchedule,
     FitRules,
     TermModel,
+    each_at_prior,
     fit,
     fit_rules,
     fittable_library_constants,
     leave_one_out,
     point_weights,
-    with_one_at_prior,
 )
 from s2sim.validation.curve import read_folder, resolve_curves_folder
 from s2sim.validation.validate_curves import fit_constants, fitted_parameters, leave_one_out_errors, predict_curves
@@ -83,6 +83,17 @@ def test_what_nothing_tells_goes_to_its_prior():
     assert np.exp(fit(model, rules, np.zeros(1))) == pytest.approx([3, 0.7])
 
 
+def test_what_one_source_alone_tells_is_at_its_prior_without_it():
+    """Small sizes of one source tell the latency, and large ones of the other the share."""
+    small = [point("a", 4**power, (2.0, 1.0)) for power in range(2, 5)]
+    large = [point("b", 2**29, (1.0, 0.5))]
+    model = TermModel([*small, *large], NAMES)
+    rules = FitRules(prior=np.log([1.5, 0.8]), highest=np.array([np.inf, 0.0]), pull=np.full(2, 0.1))
+    without = leave_one_out(model, rules, point_weights(model), ["a", "b"])
+    assert np.exp(without["a"][0]) == pytest.approx(1.5, rel=0.03)
+    assert np.exp(without["b"][1]) == pytest.approx(0.8, rel=0.01)
+
+
 def test_constants_and_priors_are_those_of_the_files():
     told = {f"nccl:{name}" for name in ("launch.collective", "network.slingshot.share", "protocol.LL.share", "no.such")}
     found = {each.name: each for each in fittable_library_constants(told)}
@@ -127,8 +138,7 @@ def test_a_constant_at_its_prior_moves_the_others_as_a_fit_would(superbench):
     """To first order of what a fit with a pull that nothing moves finds."""
     _, fits = superbench
     model, rules, weights = fits.model, fits.rules, point_weights(fits.model)
-    for number in range(len(fits.constants)):
-        moved = with_one_at_prior(model, rules, weights, fits.whole, number)
+    for number, moved in enumerate(each_at_prior(model, rules, weights, fits.whole)):
         held = replace(rules, pull=np.where(np.arange(len(rules.pull)) == number, 1e3, rules.pull))
         refitted = fit(model, held, weights)
         assert moved[number] == pytest.approx(rules.prior[number])
