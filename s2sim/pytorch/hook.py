@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import socket
 import warnings
+import weakref
 from collections.abc import Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
@@ -11,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.pytorch.hook_buckets import BucketExchanger, PendingGradients, from_tensors, make_bucket_layout, to_tensors
+from s2sim.pytorch.members import Members, hook_members
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.registry import make_reducer, option_string
 from s2sim.reducers.run import dry_run
@@ -123,9 +126,10 @@ class HookState:
         whole = made.traits.scope == "gradient"
         self._layout = make_bucket_layout(model, sparse=sparse, bucket_bytes=bucket_bytes, whole=whole)
         # A new group of the same ranks between hosts, for the hook alone.
-        ranks = dist.get_process_group_ranks(group or getattr(model, "process_group", None) or dist.group.WORLD)
-        self._group: Any = dist.new_group(ranks, backend="gloo", use_local_synchronization=True)
-        self._rank, self._ranks = dist.get_rank(self._group), dist.get_world_size(self._group)
+        members = hook_members(
+            dist.get_process_group_ranks(group or getattr(model, "process_group", None) or dist.group.WORLD)
+        )
+        self._rank, self._ranks = members.index, members.size
         self.reducer = option_string(made)
         self.step = 0
         # What must be equal in a saved state and its HookState.
@@ -137,7 +141,7 @@ class HookState:
             "shapes": {name: list(parameter.shape) for name, parameter in self._layout.parameters.items()},
             "buckets": [list(names) for names in self._layout.buckets],
         }
-        placed = made.placed(self._agreed_nodes())
+        placed = made.placed(self._agreed_nodes(members))
         quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
         with quiet if self._rank else nullcontext():
             try:
@@ -146,11 +150,19 @@ class HookState:
                 raise OptionError(f"{option_string(placed)} cannot be a hook here: {error}") from error
             for note in hook_notes(placed):
                 warnings.warn(note, S2SimWarning, stacklevel=2)
-        self._exchange = BucketExchanger(self._layout, placed, self._group, seed)
+        self._exchange = BucketExchanger(self._layout, placed, members, seed)
         self._names = {id(parameter): name for name, parameter in self._layout.parameters.items()}
         self._thread = ThreadPoolExecutor(1, "s2sim-hook")
         self._last: Future[None] | None = None
         self._error: S2SimError | None = None
+        _OPEN.add(self)
+
+    def close(self) -> None:
+        """End the hook's thread and group after what is in flight; done at the interpreter's exit where nobody does."""
+        self._thread.shutdown()
+        self._exchange.members.close()
+        self._error = self._error or S2SimError("the HookState was closed: make another one")
+        _OPEN.discard(self)
 
     @property
     def buckets(self) -> tuple[tuple[str, ...], ...]:
@@ -236,7 +248,7 @@ class HookState:
 
     def _submit(self, handed: PendingGradients, *, last: bool) -> None:
         if self._error is not None:
-            raise S2SimError(f"an exchange has failed before: {self._error}")
+            raise S2SimError(f"no exchange is possible any more: {self._error}")
         self._last = self._thread.submit(self._run, handed, self.step, last=last)
         self.step += last
 
@@ -257,18 +269,24 @@ class HookState:
         if self._last is not None:
             self._last.result()
 
-    def _agreed_nodes(self) -> list[int]:
+    def _agreed_nodes(self, members: Members) -> list[int]:
         """Return the number of each rank's node; raise if the arguments of ranks differ."""
-        import torch.distributed as dist
-
-        gathered: list[Any] = [None] * self._ranks
-        dist.all_gather_object(gathered, (self._about, socket.gethostname()), group=self._group)
+        gathered = members.gather_json((self._about, socket.gethostname()))
         for rank, (about, _) in enumerate(gathered):
             for name, value in about.items():
                 if name != "rank" and value != gathered[0][0][name]:
                     raise S2SimError(f"rank {rank} has made its HookState with another {name} than rank 0")
         hosts = list(dict.fromkeys(host for _, host in gathered))
         return [hosts.index(host) for _, host in gathered]
+
+
+_OPEN: weakref.WeakSet[HookState] = weakref.WeakSet()
+
+
+@atexit.register
+def _close_all() -> None:
+    for state in tuple(_OPEN):
+        state.close()
 
 
 def hook(state: HookState, bucket: Any) -> torch.futures.Future[torch.Tensor]:

@@ -12,14 +12,13 @@ import numpy as np
 
 from s2sim.errors import OptionError, S2SimError, S2SimWarning, suggest_nearest
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
-from s2sim.pytorch.members import group_members
+from s2sim.pytorch.members import Members
 from s2sim.pytorch.rank import reduce_here
 from s2sim.reducers.rank import GradientDtype, Reducer
 from s2sim.seeds import bucket_seed
 
 if TYPE_CHECKING:
     import torch
-    import torch.distributed as dist
 
 
 def to_layer(tensor: torch.Tensor, *, sparse: bool) -> Layer:
@@ -91,9 +90,9 @@ class PendingGradients:
 class BucketExchanger:
     """One rank's buckets; all ranks hand in the same parameters in the same order."""
 
-    def __init__(self, layout: BucketLayout, reducer: Reducer, group: dist.ProcessGroup, seed: int) -> None:
+    def __init__(self, layout: BucketLayout, reducer: Reducer, members: Members, seed: int) -> None:
         self._layout = layout
-        self._group = group
+        self.members = members
         self._seed = seed
         # This rank's reducer of the layers that are reduced together, with what it keeps.
         self.reducers = {names: reducer.with_dtype(layout.held(names)) for names in layout.buckets}
@@ -136,24 +135,20 @@ class BucketExchanger:
         self._from, self._layers = {}, {}
 
     def _reduce(self, names: tuple[str, ...], step: int) -> Gradient:
-        import torch
-        import torch.distributed as dist
-
         own = Gradient(names, tuple(self._layers[name] for name in names))
         finite = all(bool(np.isfinite(stored(layer)).all()) for layer in own.layers)
-        broken = torch.tensor([not finite], dtype=torch.uint8)
-        dist.all_reduce(broken, dist.ReduceOp.MAX, group=self._group)
+        broken = self.members.all_reduce(np.array([not finite], np.uint8), "max").wait()
         # What one rank could not recover from, none may begin.
-        if broken.item():
+        if broken[0]:
             return Gradient(own.names, tuple(np.full(layer.shape, np.nan, np.float32) for layer in own.layers))
         # Warnings on the whole gradient were shown before the first step; a part may cause more.
         quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
         with quiet if step == 0 else nullcontext():
             seed = self._seed if len(self.reducers) == 1 else bucket_seed(self._seed, names)
-            found = reduce_here(self.reducers[names], own, group=self._group, seed=seed, step=step)
+            found = reduce_here(self.reducers[names], own, group=self.members, seed=seed, step=step)
         self.waited_s += found.waited_s
         self.reducing_s += found.total_s
-        group_members(self._group).size_headers.clear()
+        self.members.size_headers.clear()
         return found.reduced.mean
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import atexit
 import importlib
+import json
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -80,6 +83,20 @@ class Members:
             handle = _join_group(name, len(ranks), own, self.library.name) if len(ranks) > 1 else None
             self._subgroups[ranks] = Members(handle, ranks, own, self.library, self.device, self.size_headers, name)
         return self._subgroups[ranks]
+
+    def gather_json(self, value: Any) -> list[Any]:
+        """Return the JSON value of every member."""
+        text = np.frombuffer(json.dumps(value).encode(), np.uint8)
+        lengths = np.concatenate(self.all_gather(np.array([len(text)], np.int64)).wait())
+        texts = self.all_gather(np.pad(text, (0, int(lengths.max()) - len(text)))).wait()
+        return [json.loads(each[:length].tobytes()) for each, length in zip(texts, lengths, strict=True)]
+
+    def close(self) -> None:
+        """End the group and its subgroups, with their threads."""
+        for each in self._subgroups.values():
+            each.close()
+        self._subgroups.clear()
+        self.handle = None
 
     def tensor(self, array: NDArray[Any]) -> Any:
         """Return a copy of an array as a tensor on the library's device."""
@@ -189,6 +206,23 @@ def _options(kind: str, op: str) -> Any:
     return options
 
 
+_hooks: Counter[tuple[int, ...]] = Counter()
+
+
+def hook_members(ranks: Sequence[int]) -> Members:
+    """Return a Gloo group for one hook of some ranks, all of which must call this as often.
+
+    `torch.distributed.new_group` would wait for ranks that have made other groups of their own before.
+    """
+    import torch.distributed as dist
+
+    ranks = tuple(ranks)
+    _hooks[ranks] += 1
+    name = f"hook/{'-'.join(map(str, ranks))}/{_hooks[ranks]}"
+    own = ranks.index(dist.get_rank())
+    return Members(_join_group(name, len(ranks), own, "gloo"), ranks, own, choose_library("gloo"), "cpu", [], name)
+
+
 def _join_group(name: str, size: int, own: int, library: str) -> Any:
     """Return a new process group by name; unlike `torch.distributed.new_group`, only its members take part."""
     import torch
@@ -208,11 +242,17 @@ def _join_group(name: str, size: int, own: int, library: str) -> Any:
 _WORLDS: dict[int, tuple[Any, Members]] = {}
 
 
+# Threads of a group give tensors back to Python, which aborts the process once the interpreter has ended.
+atexit.register(_WORLDS.clear)
+
+
 def group_members(group: Any = None) -> Members:
-    """Return the processes of a group of ``torch.distributed``; default: all."""
+    """Return the processes of a group of ``torch.distributed``; default: all; those of `hook_members` as they are."""
     import torch
     import torch.distributed as dist
 
+    if isinstance(group, Members):
+        return group
     if not dist.is_initialized():
         raise S2SimError("there is no process group: call torch.distributed.init_process_group first")
     handle: Any = dist.group.WORLD if group is None else group

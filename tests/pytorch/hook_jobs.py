@@ -147,6 +147,9 @@ def cases(rank, plain):
     sums = [train(rank, spec, how=accumulated)[0] for spec in ("union", None)]
     far["gradients accumulated without exchange"] = difference(*sums)
 
+    # A group that one rank alone has made before.
+    if rank == 0:
+        dist.new_group([0], use_local_synchronization=True)
     torch.manual_seed(1)
     model = Model()
     state = HookState(model, "union", bucket_bytes=2048)
@@ -265,6 +268,8 @@ def trouble(rank):
         said[spec] = refusal(prepared, spec)
 
     said["overlap"] = beside_backward(rank)
+    state.close()
+    said["closed"] = refusal(state.reduce_gradients)
     kept = state.state_dict()
     for name, value in (("reducer", "union"), ("ranks", 4), ("rank", 1 - rank), ("seed", 3), ("buckets", [])):
         said[f"saved {name}"] = refusal(state.load_state_dict, kept | {name: value})

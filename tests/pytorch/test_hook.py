@@ -160,7 +160,8 @@ def test_reductions_run_beside_backward(trouble):
         ("saved buckets", "of another buckets: give the same bucket_bytes"),
         ("saved format", "no state of a hook that this version reads"),
         ("failed", "cannot reduce step 0 with union: OSError: no space left"),
-        ("failed again", "an exchange has failed before"),
+        ("closed", "the HookState was closed: make another one"),
+        ("failed again", "no exchange is possible any more"),
     ],
 )
 def test_what_is_wrong_is_said_on_every_rank(trouble, what, text):
