@@ -9,7 +9,7 @@ from functools import cache
 from pathlib import Path
 
 PACKAGE = Path(__file__).parents[1] / "s2sim"
-MAX_LINES = 73_900
+MAX_LINES = 75_000
 MAX_FILES = 400
 MAX_FILE_LINES = 400
 SMALL_LINES = 40

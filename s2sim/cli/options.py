@@ -192,11 +192,12 @@ _TABLE_OPTIONS = {
     "csv": ("FILE|-", "Write the rows as CSV, with units in the names of columns.", "no CSV"),
     "parquet": ("FILE", "Write the rows as Parquet. Needs polars (the extra tables).", "no file"),
     "latex": ("FILE|-", "Write the rows as a LaTeX tabular.", "no file"),
+    "html": ("FILE", "Write a page with the answer, tables and charts, which loads nothing.", "no page"),
 }
 
 
 def takes_tables(*, hidden: Sequence[str] = ()) -> Callable[[Command], Command]:
-    """Return a decorator for commands whose result has a table: options for CSV, Parquet and LaTeX are added.
+    """Return a decorator for commands whose result has a table: options for CSV, Parquet, LaTeX and HTML are added.
 
     ``hidden`` are those that the help leaves out.
     """
@@ -286,10 +287,6 @@ def check_targets(**targets: str | None) -> None:
             from s2sim.report.figures.style import check_picture
 
             check_picture(target)
-        if name == "html":
-            from s2sim.report.figures.style import check_matplotlib
-
-            check_matplotlib()
         if place in taken:
             what = "standard output takes one thing" if place == STDOUT else f"{target} would be written twice"
             raise S2SimError(f"{taken[place]} and {option}: {what}, name another file for one of them")

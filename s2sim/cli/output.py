@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -147,15 +148,35 @@ def write_result(result: Any, target: str | None) -> bool:
     """Write a result as JSON if there is a target; return whether standard output is free for text."""
     if target is not None:
         write_json(result.to_json(), target)
-    return write_tables(getattr(result, "table", None)) and target != STDOUT
+    return write_tables(getattr(result, "table", None), lambda: _page(result)) and target != STDOUT
 
 
-# The tables that a command is asked for, by --csv, --parquet and --latex.
+# The tables and the page that a command is asked for, by --csv, --parquet, --latex and --html.
 TABLES: ContextVar[dict[str, str | None]] = ContextVar("TABLES")
 
 
-def write_tables(make: Callable[[], Table] | None) -> bool:
-    """Write the tables that the command is asked for; return whether standard output is free for text."""
+def own_command() -> str:
+    """Return the command line of this process."""
+    return shlex.join(["s2sim", *sys.argv[1:]])
+
+
+def _page(result: Any) -> str:
+    from s2sim.report.pages import result_page
+
+    return result_page(result, own_command())
+
+
+def _table_page(table: Table) -> str:
+    from s2sim.report.html import page, table_report
+
+    return page(table_report(table, own_command()))
+
+
+def write_tables(make: Callable[[], Table] | None, make_page: Callable[[], str] | None = None) -> bool:
+    """Write the tables and the page that the command is asked for; return whether standard output is free for text.
+
+    ``make_page`` returns the page, by default one with the table.
+    """
     targets = TABLES.get({})
     if make is not None and any(targets.values()):
         table = make()
@@ -165,6 +186,8 @@ def write_tables(make: Callable[[], Table] | None) -> bool:
             write_text(table.shown().to_latex(), latex)
         if (parquet := targets["parquet"]) is not None:
             write_bytes(table.to_parquet(), parquet)
+        if (html := targets["html"]) is not None:
+            write_text(make_page() if make_page is not None else _table_page(table), html)
     return STDOUT not in targets.values()
 
 

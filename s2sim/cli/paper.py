@@ -44,6 +44,10 @@ def paper_command(
     known is said.
     """
     check_targets(json=json, html=html, png=png)
+    if html is not None:
+        from s2sim.report.figures.style import check_matplotlib
+
+        check_matplotlib()
 
     from s2sim.claims.paper import PAPERS, PaperEffort, run_papers
 
@@ -58,7 +62,7 @@ def paper_command(
         result = run_papers(PAPERS.names() if names == [_ALL] else names, PaperEffort(quick=not full), progress)
     readable = output.write_result(result, json)
     if html is not None:
-        from s2sim.report.paper_page import papers_page
+        from s2sim.report.pages import papers_page
 
         output.write_text(papers_page(result), html)
     if readable:

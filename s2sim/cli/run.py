@@ -8,7 +8,7 @@ import typer
 
 from s2sim.cli import DETAILS, INTERRUPTED, LOWERING, PARETO, VIEWS
 from s2sim.cli import options as cli
-from s2sim.cli.output import STDOUT, note, watching, write_figure, write_json, write_tables
+from s2sim.cli.output import STDOUT, TABLES, note, own_command, watching, write_figure, write_json, write_tables
 from s2sim.errors import OptionError, suggest_nearest
 from s2sim.experiment.spec import COMPARED, RunSpec
 
@@ -58,6 +58,7 @@ def run_command(
         "What --png draws: bars, where the time goes; scaling, time and efficiency against workers; break-even, "
         "speed-up against the rate; error, against bytes and time.",
         "bars; scaling for several numbers of workers; error with --show pareto",
+        hidden=True,
     ),
     json: str | None = cli.JSON,
     show: list[str] | None = cli.option(
@@ -95,17 +96,20 @@ def run_command(
         _run_topologies(spec, json, quiet=quiet, force=force, show=shown, png=png, timeline=timeline)
         return
     drawn = None if png is None else choose_plot(plot or (ERROR if PARETO in shown else None), spec)
+    paged = TABLES.get({}).get("html") is not None
+    # Of communication alone a timeline would be of single messages.
+    timed = timeline is not None or (paged and spec.profile is not None)
     timelines: dict[str, Timeline | Streams] = {}
     curves: dict[int, RateCurves] = {}
     with watching(quiet=quiet) as progress:
         result = run(
             spec=spec,
             progress=progress,
-            timelines=None if timeline is None else timelines,
+            timelines=timelines if timed else None,
             timeline_rank=timeline_rank,
             break_even=not no_break_even,
-            thorough=bool(shown & {DETAILS, LOWERING}) or json is not None or drawn == BREAK_EVEN,
-            curves=curves if drawn == BREAK_EVEN else None,
+            thorough=bool(shown & {DETAILS, LOWERING}) or json is not None or paged or drawn == BREAK_EVEN,
+            curves=curves if paged or drawn == BREAK_EVEN else None,
             gate=make_gate(note, force=force),
         )
     if timeline is not None:
@@ -116,7 +120,13 @@ def run_command(
         write_json(_with_fronts(result) if PARETO in shown else result.to_json(), json)
     if png is not None and drawn is not None:
         write_figure(figure_of(drawn, result, curves), png)
-    if write_tables(result.table) and json != STDOUT:
+
+    def make_page() -> str:
+        from s2sim.report.html import page, run_report
+
+        return page(run_report(result, own_command(), curves, timelines))
+
+    if write_tables(result.table, make_page) and json != STDOUT:
         from s2sim.cli.run_output import defaults_line, show_result
 
         defaults = None if experiment.path is not None else defaults_line(result, experiment.given)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from s2sim.cli.options import JSON, QUIET, argument, check_targets, examples, option, switch, takes_tables
-from s2sim.cli.output import show_lines, show_result, watching, write_text
-from s2sim.errors import OptionError, S2SimError
+from s2sim.cli.output import TABLES, show_lines, show_result, watching
+from s2sim.errors import S2SimError
 from s2sim.files import user_path
 
 EXAMPLES = examples(
@@ -26,9 +26,6 @@ def validate_command(
         "the public curves that are shipped",
     ),
     iterations: bool = switch("--iterations", "Predict training iterations: the public ones, or those of the folder."),
-    html: str | None = option(
-        "FILE.html", "Write one page with all tables, and predicted against measured times of every curve.", "no file"
-    ),
     fit: bool = option(
         None,
         "Fit constants again, to these curves and the public ones, and without each source of the folder.",
@@ -52,7 +49,7 @@ def validate_command(
     What NCCL adds is partly fitted to the public curves; what is predicted of sources that were left out of the fit
     tells how right predictions are elsewhere.
     """
-    check_targets(json=json, html=html)
+    check_targets(json=json)
     if write:
         from s2sim.validation.write_fits import write_fits
 
@@ -74,8 +71,10 @@ def validate_command(
     from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder
 
     of_iterations = iterations or (folder is not None and has_iterations(resolve_iterations_folder(folder)))
-    if of_iterations and html is not None:
-        raise OptionError(f"--html {html} draws curves, and these are iterations: leave it out, or take --json")
+    if TABLES.get({}).get("html") is not None and not of_iterations:
+        from s2sim.report.figures.style import check_matplotlib
+
+        check_matplotlib()
     with watching(quiet=quiet) as progress:
         result: Any
         if of_iterations:
@@ -86,8 +85,4 @@ def validate_command(
             from s2sim.validation.validate_curves import run_validation
 
             result = run_validation(folder, progress, fit=fit)
-    if html is not None:
-        from s2sim.report.figures.curves import curves_page
-
-        write_text(curves_page(result), html)
     show_result(result, json, quiet=quiet)

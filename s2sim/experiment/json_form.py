@@ -125,6 +125,7 @@ _VIEWS = Registry(
         },
         "run as text": "s2sim.report.answer:result_text",
         "run as html": "s2sim.report.html:result_html",
+        **{f"{name} as page": "s2sim.report.pages:result_page" for name in RESULTS.builtin},
     },
 )
 
@@ -179,6 +180,10 @@ class ResultForm(JsonForm):
     def __str__(self) -> str:
         """Return the first screen as text of 80 columns."""
         return str(_VIEWS.get(f"{self.answers} as text")(self))
+
+    def to_html(self) -> str:
+        """Return a page with the answer, tables and charts, which loads nothing."""
+        return str(_VIEWS.get(f"{self.answers} as page")(self))
 
     def _repr_html_(self) -> str:
         """Return the first screen for notebooks."""

@@ -1,70 +1,141 @@
-"""A result as a fragment of HTML, for notebooks."""
+"""Results as HTML: fragments for notebooks, and pages that load nothing.
+
+Both are made of the templates in ``page/``, which escape what they are given.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from html import escape
-from typing import TYPE_CHECKING
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING, Any
 
-from s2sim.report.answer import about_lines, result_table, verdict_lines
+import s2sim
+from s2sim.report.answer import about_lines, break_even_grids, result_table, verdict_lines
+from s2sim.report.format import workers_text
 from s2sim.report.iteration_tables import iteration_grids
-from s2sim.report.run_tables import comparison_grids
+from s2sim.report.run_tables import bounds_grids, comparison_grids, errors_grids, mechanics_grids
 
 if TYPE_CHECKING:
+    import jinja2
+
+    from s2sim.experiment.rate_curve import RateCurves
     from s2sim.experiment.rows import Result
-    from s2sim.report.grid import Column, Grid, Screen
+    from s2sim.experiment.timeline import Streams, Timeline
+    from s2sim.report.grid import Grid, Screen
+    from s2sim.tables import Table
 
 
-def _cell(tag: str, text: str, column: Column) -> str:
-    align = "right" if column.numeric else "left"
+@dataclass(frozen=True)
+class Report:
+    """What a page shows, in this order: the answer, what it rests on, charts, pictures and how it was made."""
+
+    title: str
+    answer: Sequence[str]
+    grids: Sequence[Grid]
+    about: Sequence[str] = ()
+    details: Sequence[Grid] = ()
+    notes: Sequence[str] = ()
+    charts: Sequence[Mapping[str, Any]] = ()
+    pictures: Sequence[tuple[str, str]] = ()  # Headings and SVG
+    provenance: Sequence[str] = ()
+    command: str | None = None
+    aligned: bool = False  # Whether the answer is aligned as in a terminal
+
+
+@lru_cache(maxsize=1)
+def _templates() -> jinja2.Environment:
+    from jinja2 import Environment, PackageLoader
+
+    made = Environment(loader=PackageLoader("s2sim.report", "page"), autoescape=True)
     # A title is hyphenated for terminals only.
-    lines = escape(text).replace("-\n", "").replace("\n", "<br>")
-    return f'<{tag} style="text-align: {align}">{lines}</{tag}>'
+    made.filters["title"] = lambda text: text.replace("-\n", "").replace("\n", " ")
+    return made
 
 
-def table_html(grid: Grid) -> str:
-    """Return a table as HTML, escaped."""
-    head = "".join(_cell("th", column.title, column) for column in grid.columns)
-    styles = {**dict.fromkeys(grid.faint, "color: gray"), **dict.fromkeys(grid.strong, "font-weight: bold")}
-    body = "".join(
-        f'<tr style="{styles.get(place, "")}">'
-        + "".join(_cell("td", text, column) for text, column in zip(row, grid.columns, strict=True))
-        + "</tr>"
-        for place, row in enumerate(grid.rows)
+def render(template: str, title: str, report: Report | None = None, **values: Any) -> str:
+    """Return a template of ``page/``, filled in."""
+    from markupsafe import Markup
+
+    # Inside a script element only its own end would end it.
+    data = Markup(json.dumps(report.charts if report else [], allow_nan=False).replace("<", "\\u003c"))  # noqa: S704
+    return _templates().get_template(template).render(title=title, report=report, data=data, **values)
+
+
+def page(report: Report) -> str:
+    """Return a self-contained page."""
+    return render("page.html", report.title, report)
+
+
+def fragment(report: Report) -> str:
+    """Return a report's answer, tables and details for a notebook."""
+    return render("fragment.html", report.title, report)
+
+
+def run_report(
+    result: Result,
+    command: str | None = None,
+    curves: Mapping[int, RateCurves] | None = None,
+    timelines: Mapping[str, Timeline | Streams] | None = None,
+) -> Report:
+    """Return the first screen of `s2sim run` with its details, and its charts."""
+    from s2sim.report.page_charts import run_charts
+
+    grid, below = result_table(result)
+    many = (iteration_grids, comparison_grids, mechanics_grids, errors_grids, bounds_grids, break_even_grids)
+    return Report(
+        f"{result.spec.topology}, {' and '.join(workers_text(count) for count in result.spec.workers)}: which gradient "
+        "compressor pays",
+        verdict_lines(result),
+        [grid],
+        [*below, *about_lines(result), *(f"Note: {note}." for note in result.caveats)],
+        [grid for grids in many for grid in grids(result)],
+        result.notes,
+        run_charts(result, curves or {}, timelines or {}),
+        provenance=provenance_lines(result.provenance),
+        command=command,
     )
-    caption = f'<caption style="text-align: left">{escape(grid.title)}</caption>'
-    return f"<table>{caption}<thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
+
+
+def provenance_lines(provenance: Mapping[str, Any]) -> list[str]:
+    """Return what made a result, and what of it was measured."""
+    question = f"; SHA-256 of the question {provenance['spec_sha256']}" if "spec_sha256" in provenance else ""
+    known = [name for name in ("measured", "assumed") if provenance.get(name)]
+    return [
+        f"s2sim {provenance.get('s2sim', s2sim.__version__)}{question}.",
+        *(f"{name.capitalize()}: {'; '.join(provenance[name])}." for name in known),
+    ]
+
+
+def screen_report(result: Any, screen: Screen, command: str | None = None) -> Report:
+    """Return the screen of any other result, with its charts."""
+    from s2sim.report.page_charts import table_charts, train_charts
+
+    charts = train_charts(result) if result.answers == "train" else table_charts(result.table())
+    return Report(
+        f"s2sim {result.answers}: {next(iter(filter(None, map(str.strip, screen.brief or screen.before))), '')}",
+        screen.before,
+        screen.grids,
+        screen.after,
+        charts=charts,
+        provenance=[f"s2sim {s2sim.__version__}."],
+        command=command,
+        aligned=True,
+    )
+
+
+def table_report(table: Table, command: str | None = None) -> Report:
+    """Return a table, with the chart of sizes and times if it has them."""
+    from s2sim.report.grid import table_grid
+    from s2sim.report.page_charts import table_charts
+
+    version = [f"s2sim {s2sim.__version__}."]
+    return Report(
+        "s2sim results", [], [table_grid(table)], charts=table_charts(table), provenance=version, command=command
+    )
 
 
 def result_html(result: Result) -> str:
     """Return the first screen of `s2sim run` with its details folded, self-contained and escaped."""
-    grid, below = result_table(result)
-    verdict = paragraphs(f"<strong>{escape(line)}</strong>" for line in verdict_lines(result))
-    about = paragraphs(map(escape, [*below, *about_lines(result)]))
-    caveats = paragraphs(f"Note: {escape(note)}." for note in result.caveats)
-    notes = "".join(f"<li>{escape(note)}</li>" for note in result.notes)
-    details = [*iteration_grids(result), *comparison_grids(result)]
-    return (
-        f"<div>{verdict}{table_html(grid)}{about}{caveats}<details><summary>Details</summary>"
-        f"{''.join(map(table_html, details))}<ul>{notes}</ul></details></div>"
-    )
-
-
-def lines_html(screen: Screen) -> str:
-    """Return the lines and tables of a screen, escaped; the lines before are aligned as in a terminal."""
-    head = escape("\n".join(screen.before))
-    tables, notes = "".join(map(table_html, screen.grids)), paragraphs(map(escape, filter(None, screen.after)))
-    return f"<div><pre>{head}</pre>{tables}{notes}</div>"
-
-
-def page(title: str, style: str, body: str) -> str:
-    """Return a self-contained page with a heading; ``style`` is CSS, ``body`` HTML."""
-    return (
-        f'<!doctype html><html lang="en"><head><meta charset="utf-8"><title>{escape(title)}</title>'
-        f"<style>{style}</style></head><body><h1>{escape(title)}</h1>{body}</body></html>\n"
-    )
-
-
-def paragraphs(texts: Iterable[str]) -> str:
-    """Return texts, which are HTML, as paragraphs."""
-    return "".join(f"<p>{text}</p>" for text in texts)
+    return fragment(run_report(result))

@@ -1,55 +1,54 @@
-"""Rebuilt papers as a self-contained page: claims with judgements, figures, and the numbers behind them."""
+"""Whole pages of results: tables and charts of any, and for curves and papers pictures by matplotlib."""
 
 from __future__ import annotations
 
-from html import escape
+from typing import TYPE_CHECKING, Any
 
-from s2sim.claims.paper import Claim, PapersResult, Rebuilt
-from s2sim.report.figures.charts import chart_figure
-from s2sim.report.figures.style import svg_text
-from s2sim.report.html import page, paragraphs, table_html
-from s2sim.report.study_tables import numbers_grid, papers_lines, setup_lines
+from s2sim.report.format import group_by
+from s2sim.report.html import page, render, run_report, screen_report
+from s2sim.report.screens import screen_of
 
-_STYLE = (
-    "body{font:15px/1.5 sans-serif;max-width:64em;margin:2em auto;padding:0 1em;color:#222}"
-    "table{border-collapse:collapse;margin:1em 0;font-size:13.5px}"
-    "th,td{padding:3px 10px;border-bottom:1px solid #e4e4e4;text-align:left;vertical-align:top}"
-    "td{font-variant-numeric:tabular-nums}caption{font-weight:bold;padding:4px 0}"
-    ".why{color:#555;font-size:12.5px}.j{font-weight:bold;white-space:nowrap}"
-    ".reproduced{color:#00734f}.not-reproduced{color:#b03a00}.not-testable{color:#666}"
-    "svg{max-width:100%;height:auto}figure{margin:1em 0}h2{margin-top:2em}"
-)
+if TYPE_CHECKING:
+    from s2sim.claims.paper import Chart, HeatMap, PapersResult
+    from s2sim.validation.curve_result import ValidationResult
+
+
+def result_page(result: Any, command: str | None = None) -> str:
+    """Return the page of a result of any command."""
+    if result.answers == "run":
+        return page(run_report(result, command))
+    if result.answers == "paper":
+        return papers_page(result)
+    if result.answers == "validate":
+        return curves_page(result, command)
+    return page(screen_report(result, screen_of(result), command))
+
+
+def curves_page(result: ValidationResult, command: str | None = None) -> str:
+    """Return the page of a validation, with a figure per source."""
+    from s2sim.report.figures.curves import curves_svg
+
+    sources = group_by((curve for curve in result.curves if curve.predicted), lambda curve: curve.source)
+    drawn = [
+        (name, list(dict.fromkeys(curve.source_url for curve in curves if curve.source_url)), curves_svg(curves))
+        for name, curves in sources.items()
+    ]
+    report = screen_report(result, screen_of(result), command)
+    return render("curves.html", "Predicted against measured", report, sources=drawn)
 
 
 def papers_page(result: PapersResult) -> str:
-    """Return the page, escaped, with figures as SVG."""
+    """Return the page of rebuilt papers: claims with judgements, figures, and the numbers behind them."""
+    from s2sim.report.study_tables import numbers_grid, papers_lines, setup_lines
+
     first = result.papers[0] if len(result.papers) == 1 else None
     title = "Published claims, rebuilt" if first is None else f"{first.name}: claims, rebuilt"
-    body = "".join(map(_section, result.papers))
-    return page(title, _STYLE, f"{paragraphs(map(escape, papers_lines(result)))}{body}")
+    values: dict[str, Any] = {"lines": papers_lines(result), "papers": result.papers}
+    return render("papers.html", title, drawn=_drawn, numbers=numbers_grid, setup=setup_lines, **values)
 
 
-def _section(paper: Rebuilt) -> str:
-    pictures = "".join(f"<figure>{svg_text(chart_figure(picture))}</figure>" for picture in paper.pictures)
-    tables = "".join(table_html(numbers_grid(table)) for table in paper.tables)
-    items = "".join(
-        f"<dt>{escape(label)}</dt><dd>{escape(text)}</dd>" if label else f"<dd>{escape(text)}</dd>"
-        for label, text in setup_lines(paper)
-    )
-    return (
-        f'<section id="{escape(paper.name)}"><h2>{escape(paper.name)}</h2>'
-        f"<p><strong>{escape(paper.title)}</strong><br>{escape(paper.source)}</p>"
-        f"<table><thead><tr><th>claim</th><th>published</th><th>ours</th><th>judgement</th></tr></thead>"
-        f"<tbody>{''.join(map(_claim, paper.claims))}</tbody></table>"
-        f"{pictures}{tables}<dl>{items}</dl></section>"
-    )
+def _drawn(picture: Chart | HeatMap) -> str:
+    from s2sim.report.figures.charts import chart_figure
+    from s2sim.report.figures.style import svg_text
 
-
-def _claim(claim: Claim) -> str:
-    look = claim.judgement.replace(" ", "-")
-    return (
-        f'<tr><td>{escape(claim.text)}<div class="why">{escape(claim.source)}</div></td>'
-        f"<td>{escape(claim.published)}</td><td>{escape(claim.ours)}</td>"
-        f'<td><span class="j {look}">{escape(claim.judgement)}</span>'
-        f'<div class="why">{escape(claim.why)} <em>{escape(claim.rule)}</em></div></td></tr>'
-    )
+    return svg_text(chart_figure(picture))

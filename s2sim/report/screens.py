@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from s2sim.report.answer import lines_text
-from s2sim.report.html import lines_html
+from s2sim.report.html import fragment, screen_report
 from s2sim.report.iteration_tables import train_screen
 from s2sim.report.log_comparison import calibrate_screen, log_comparison_screen
 from s2sim.report.study_tables import advice_screen, papers_screen, regimes_screen, topologies_screen
@@ -45,4 +45,4 @@ def screen_text(result: ResultForm) -> str:
 
 def screen_html(result: ResultForm) -> str:
     """Return the screen of a result as a fragment of HTML."""
-    return lines_html(screen_of(result))
+    return fragment(screen_report(result, screen_of(result)))

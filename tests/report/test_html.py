@@ -1,6 +1,6 @@
 from html.parser import HTMLParser
 
-from s2sim.report.html import result_html
+from s2sim.report.html import result_html, run_report
 from s2sim.report.run_tables import comparison_grids, scaling_grid
 
 
@@ -28,9 +28,10 @@ def test_html_is_well_formed_and_holds_every_cell(result):
     reader = Reader()
     reader.feed(result_html(result))
     assert reader.open == []
-    expected = [
-        cell for grid in (scaling_grid(result)[0], *comparison_grids(result)) for row in grid.rows for cell in row
-    ]
+    report = run_report(result)
+    assert report.grids == [scaling_grid(result)[0]]
+    assert all(grid in report.details for grid in comparison_grids(result))
+    expected = [cell for grid in (*report.grids, *report.details) for row in grid.rows for cell in row]
     assert reader.cells == expected
 
 

@@ -449,7 +449,8 @@ def test_the_command_writes_json_and_a_screen(tmp_path, capsys):
     screen = capsys.readouterr().out
     assert "2 iterations of 1 sources in folder" in screen
     assert "Not predicted: odd: the GPU 'abacus'" in " ".join(screen.split())
-    assert main(["dev", "validate", str(folder), "--html", "page.html"]) == 2
+    assert main(["dev", "validate", str(folder), "--html", str(tmp_path / "page.html")]) == 0
+    assert "186.6 ms" in (tmp_path / "page.html").read_text("utf-8")
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from html import escape
 from math import ceil, floor, log2, log10
 
 import numpy as np
@@ -13,13 +12,11 @@ from matplotlib.figure import Figure
 from s2sim.arrays import Floats
 from s2sim.report.figures import style
 from s2sim.report.figures.labels import figure_with_head, write_legend
-from s2sim.report.format import group_by, signed_text
-from s2sim.report.html import lines_html, page
-from s2sim.report.validation_tables import validate_screen
+from s2sim.report.format import signed_text
 from s2sim.training.curve import Curve
 from s2sim.training.result import TrainResult
 from s2sim.units import format_number_of, format_seconds
-from s2sim.validation.curve_result import CurveErrors, ValidationResult
+from s2sim.validation.curve_result import CurveErrors
 
 # Inches.
 _TRAINING_HEIGHT = 4.6
@@ -81,33 +78,10 @@ _WIDTH, _CURVES_HEIGHT = 3.3, 2.3
 _CURVES_LEFT, _RIGHT, _CURVES_TOP, _CURVES_BOTTOM = 0.62, 0.12, 0.45, 0.35
 _COLUMNS = 3
 _MEASURED, _PREDICTED = "#222222", "#d1495b"
-_STYLE = (
-    "body{font:15px/1.5 sans-serif;max-width:62em;margin:2em auto;padding:0 1em;color:#222}"
-    "table{border-collapse:collapse;margin:1.5em 0;font-size:13px}th,td{padding:1px 9px;border-bottom:1px solid #eee}"
-    "svg{max-width:100%;height:auto}pre{white-space:pre-wrap;font:inherit}"
-)
 _UNITS = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
-def curves_page(result: ValidationResult) -> str:
-    """Return a self-contained page with the screen of a validation, and a figure per source."""
-    sources = group_by((curve for curve in result.curves if curve.predicted), lambda curve: curve.source)
-    pictures = "".join(
-        f"<h2>{escape(name)}</h2>{_links(curves)}{_draw_curves(curves)}" for name, curves in sources.items()
-    )
-    key = "<p>Dots are measured, lines predicted; below a name stands the bias at large and at small sizes.</p>"
-    return page("Predicted against measured", _STYLE, f"{lines_html(validate_screen(result))}{key}{pictures}")
-
-
-def _links(curves: Sequence[CurveErrors]) -> str:
-    urls = dict.fromkeys(curve.source_url for curve in curves if curve.source_url)
-    texts = [
-        f'<a href="{escape(url)}">{escape(url)}</a>' if url.startswith("https://") else escape(url) for url in urls
-    ]
-    return f"<p>{', '.join(texts)}</p>" if texts else ""
-
-
-def _draw_curves(curves: Sequence[CurveErrors]) -> str:
+def curves_svg(curves: Sequence[CurveErrors]) -> str:
     """Return an SVG with a panel per curve: time over size, both logarithmic."""
     rows, columns = ceil(len(curves) / _COLUMNS), min(_COLUMNS, len(curves))
     width, height = columns * _WIDTH, rows * _CURVES_HEIGHT

@@ -25,7 +25,7 @@ from s2sim.claims.paper import (
 from s2sim.cli.main import main
 from s2sim.errors import OptionError, UnknownNameError
 from s2sim.experiment.json_form import schema_of
-from s2sim.report.paper_page import papers_page
+from s2sim.report.pages import papers_page
 
 CLAIMS = (
     Claim("halves & quarters", "section 1", "2x", "2.1x", "reproduced", "within 15 %", "it adds up"),

@@ -1,0 +1,287 @@
+"""Charts of a page, as the data that its script draws."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import pairwise
+from math import floor, isfinite, log10
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from s2sim.experiment.rate_curve import RateCurves
+from s2sim.experiment.rows import Result, Row
+from s2sim.experiment.timeline import STREAMS, Streams, Timeline
+from s2sim.report.figures import style
+from s2sim.report.format import error_text, factor_text, group_by_workers, workers_text
+from s2sim.report.iteration_tables import iteration_of
+from s2sim.tables import Table
+from s2sim.training.curve import Curve
+from s2sim.training.result import TrainResult
+from s2sim.units import format_bytes, format_rate, format_seconds
+
+# Ratio of the largest to the smallest value from which an axis is logarithmic.
+_WIDE = 5.0
+# Bytes per second of 1 Gbps: rates are sold in round numbers of bits.
+_GBPS = 1.25e8
+PHASE_COLOURS = {"communication": "#0072B2", "encode": "#E69F00", "decode": "#CC79A7"}
+_STREAM_COLOURS = {"forward": "#BBBBBB", "backward": "#777777", "optimizer": "#444444", "codec": "#E69F00"}
+_NETWORK = "#0072B2"
+
+
+class Quantity(NamedTuple):
+    """What an axis shows, and how its values read."""
+
+    title: str
+    text: Callable[[float], str]
+    unit: float = 1.0  # Of which ticks are round numbers
+
+
+TIME = Quantity("time", format_seconds)
+WORKERS = Quantity("workers", "{:g}".format)
+SPEEDUP = Quantity("speed-up over dense", factor_text)
+
+
+def axis(quantity: Quantity, values: Iterable[float], *, log: bool | None = None) -> dict[str, Any]:
+    """Return an axis that holds all finite values, with round ticks; logarithmic by default where they lie far apart.
+
+    A linear axis begins at 0 unless all values lie close together.
+    """
+    known = [value for value in values if isfinite(value)]
+    positive = [value for value in known if value > 0]
+    if log is None:
+        log = bool(positive) and len(positive) == len(known) and max(positive) > _WIDE * min(positive)
+    if log:
+        low, high = style.log_limits(positive)
+        ticks = style.log_ticks(low, high, quantity.unit, most=8)
+    else:
+        low, high = min([0.0, *known]), max(known, default=1.0) or 1.0
+        ticks = _round_ticks(low, high)
+        high = max(high, ticks[-1])
+    return {
+        "title": quantity.title,
+        "log": log,
+        "low": low,
+        "high": high,
+        "ticks": [[tick, quantity.text(tick)] for tick in ticks],
+    }
+
+
+def _round_ticks(low: float, high: float) -> list[float]:
+    """Return four to nine round numbers from low to high.
+
+    >>> _round_ticks(0, 0.7)
+    [0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7]
+    """
+    power = 10.0 ** floor(log10((high - low) or 1.0))
+    step = next(part * power for part in (0.1, 0.2, 0.5, 1.0, 2.0) if (high - low) / (part * power) <= 8)
+    return [round(place * step, 12) for place in range(floor(low / step), floor(high / step + 1e-9) + 1)]
+
+
+def line_chart(
+    title: str,
+    x: Quantity,
+    y: Quantity,
+    lines: Mapping[str, Sequence[tuple[float, float]]],
+    *,
+    note: str = "",
+    level: float | None = None,
+    at: tuple[float, str] | None = None,
+    bands: Mapping[str, Sequence[tuple[float, float, float]]] | None = None,
+    log_x: bool | None = None,
+    log_y: bool | None = None,
+) -> dict[str, Any]:
+    """Return a chart of lines by name, of points (x, y), with bands (x, low, high); a line of one point is a marker.
+
+    ``level`` is a horizontal line, ``at`` an upright one with a text. Points that no axis can show are left out.
+    """
+    bands = bands or {}
+    dashes = style.line_styles(lines)
+    shown = {name: [point for point in points if all(map(isfinite, point))] for name, points in lines.items()}
+    around = [value for band in bands.values() for _, *ends in band for value in ends]
+    series = []
+    for name, points in shown.items():
+        look = style.family_style(style.family_of(name))
+        told = [[one, other, f"{name}: {y.text(other)} at {x.text(one)}"] for one, other in points]
+        own = {"name": name, "colour": look.colour, "marker": look.marker, "dash": dashes[name], "points": told}
+        series.append({**own, "band": [list(each) for each in bands.get(name, ())]})
+    everything = [point for points in shown.values() for point in points]
+    levels = [] if level is None else [level]
+    return {
+        "kind": "lines",
+        "title": title,
+        "note": note,
+        "x": axis(x, [one for one, _ in everything], log=log_x),
+        "y": axis(y, [*(other for _, other in everything), *around, *levels], log=log_y),
+        "series": series,
+        "level": level,
+        "at": None if at is None else list(at),
+    }
+
+
+Spans = Sequence[tuple[str, float, float, str]]  # part, start and end, and what is told of it
+
+
+def bar_chart(
+    title: str, parts: Mapping[str, str], bars: Mapping[str, tuple[str, Spans]], *, note: str = ""
+) -> dict[str, Any]:
+    """Return a chart of bars by name, each with a text and spans of time; ``parts`` are the colours of parts."""
+    place = {part: number for number, part in enumerate(parts)}
+    shown = [
+        {"name": name, "text": text, "spans": [[place[part], *rest] for part, *rest in spans]}
+        for name, (text, spans) in bars.items()
+    ]
+    ends = [end for _, spans in bars.values() for _, _, end, _ in spans]
+    scale = axis(TIME, ends, log=False)
+    return {"kind": "bars", "title": title, "note": note, "x": scale, "parts": [*parts.items()], "bars": shown}
+
+
+def _stack(lengths: Mapping[str, float]) -> Spans:
+    ends = [0.0]
+    for length in lengths.values():
+        ends.append(ends[-1] + length)
+    return [
+        (part, *ends_, f"{part}: {format_seconds(lengths[part])}")
+        for part, ends_ in zip(lengths, pairwise(ends), strict=True)
+    ]
+
+
+def run_charts(
+    result: Result, curves: Mapping[int, RateCurves], timelines: Mapping[str, Timeline | Streams]
+) -> list[dict[str, Any]]:
+    """Return the charts of a run: time, scaling, break-even, error against bytes, and iterations over time.
+
+    ``curves`` are speed-ups at other rates by number of workers, ``timelines`` what ranks do by name of the reducer.
+    """
+    by_workers = group_by_workers(result.results)
+    charts = [_time_chart(rows) for rows in by_workers.values()]
+    if len(by_workers) > 1:
+        charts += _scaling_charts(result.results)
+    charts += [_break_even_chart(each) for each in curves.values()]
+    charts += [chart for rows in by_workers.values() if (chart := _error_chart(rows)) is not None]
+    return charts + [_timeline_chart(name, of) for name, of in timelines.items() if isinstance(of, Streams)]
+
+
+def _time_chart(rows: Sequence[Row]) -> dict[str, Any]:
+    simulated = all(row.iteration is not None for row in rows)
+    *stacked, hidden = style.ITERATION_PARTS
+    colours = {part: style.ITERATION_PARTS[part] for part in stacked} if simulated else PHASE_COLOURS
+
+    def lengths(row: Row) -> dict[str, float]:
+        of: Any = iteration_of(row) if simulated else row.time_s
+        return {part: getattr(of, part.replace(" ", "_")) for part in colours}
+
+    def text(row: Row) -> str:
+        time_s = iteration_of(row).total_s if simulated else row.time_s.total
+        loss = "exact" if row.exact else f"error {error_text(row.error.relative_l2)}"
+        beside = f", {hidden} {format_seconds(iteration_of(row).hidden_communication)}" if simulated else ""
+        return f"{format_seconds(time_s)}, {factor_text(row.speedup_vs_dense)}, {loss}{beside}"
+
+    bars = {row.reducer: (text(row), _stack(lengths(row))) for row in rows}
+    fastest_first = dict(sorted(bars.items(), key=lambda item: item[1][1][-1][2]))
+    what = "an iteration" if simulated else "communication"
+    note = "On the slowest rank; time, speed-up over dense and relative L2 error beside each bar."
+    return bar_chart(f"Where the time of {what} goes: {style.workers_title(rows)}", colours, fastest_first, note=note)
+
+
+def _scaling_charts(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    def over_workers(of: Callable[[Row], float]) -> dict[str, list[tuple[float, float]]]:
+        names = dict.fromkeys(row.reducer for row in rows)
+        return {name: [(row.workers, of(row)) for row in rows if row.reducer == name] for name in names}
+
+    def time_s(row: Row) -> float:
+        return row.time_s.total if row.iteration is None else iteration_of(row).total_s
+
+    extrapolated = sorted({row.workers for row in rows if row.extrapolated})
+    note = f"Extrapolated: {', '.join(map(str, extrapolated))} workers." if extrapolated else ""
+    speedups = over_workers(lambda row: row.speedup_vs_dense)
+    return [
+        line_chart("Time by number of workers", WORKERS, TIME, over_workers(time_s), note=note, log_x=True),
+        line_chart("Speed-up by number of workers", WORKERS, SPEEDUP, speedups, note=note, level=1.0, log_x=True),
+    ]
+
+
+def _break_even_chart(curves: RateCurves) -> dict[str, Any]:
+    lines = {name: list(zip(curves.rates_Bps, values, strict=True)) for name, values in curves.speedups.items()}
+    found = [f"{item.reducer} {item.pays} {format_rate(item.at_Bps)}" for item in curves.crossings]
+    note = f"Above 1x a reducer pays{': ' if found else ''}{', '.join(found)}."
+    at = (curves.own_Bps, f"here: {format_rate(curves.own_Bps)}")
+    title = f"Speed-up over dense at other rates: {workers_text(curves.workers)}"
+    rate = Quantity(curves.field, format_rate, _GBPS)
+    return line_chart(title, rate, SPEEDUP, lines, note=note, level=1.0, at=at, log_x=True)
+
+
+def _error_chart(rows: Sequence[Row]) -> dict[str, Any] | None:
+    lossy = {
+        row.reducer: (row.bytes_sent_per_rank, row.error.relative_l2)
+        for row in rows
+        if row.error.relative_l2 is not None and not row.exact and row.bytes_sent_per_rank and row.estimates == "mean"
+    }
+    if not lossy:
+        return None
+    exact = [f"{row.reducer} {format_bytes(row.bytes_sent_per_rank)}" for row in rows if row.exact]
+    note = f"Of one step, without feedback. Exact: {', '.join(exact)}." if exact else "Of one step, without feedback."
+    lines = {name: [(float(size), float(error))] for name, (size, error) in lossy.items()}
+    size, error = Quantity("bytes sent by the busiest rank", format_bytes), Quantity("relative L2 error", error_text)
+    title = f"What a byte buys: {style.workers_title(rows)}"
+    return line_chart(title, size, error, lines, note=note, log_x=True, log_y=True)
+
+
+def _timeline_chart(name: str, streams: Streams) -> dict[str, Any]:
+    """Return the last iteration of a rank, a bar a stream."""
+    computed = [span for span in streams.spans if span.category != STREAMS[-1]]
+    last = max((span.details["iteration"] for span in computed), default=0)
+    begin_us = min((span.start_us for span in computed if span.details["iteration"] == last), default=0.0)
+    shown = [span for span in streams.spans if span.end_us > begin_us]
+    parts = {**_STREAM_COLOURS, "network": _NETWORK}
+
+    def part(category: str, what: str) -> str:
+        return what if what in parts else "codec" if category == "codec" else "network"
+
+    bars: dict[str, tuple[str, Spans]] = {}
+    for stream in STREAMS:
+        spans = [
+            (
+                part(stream, span.name),
+                max(start_s, 0.0),
+                end_s,
+                f"{span.name}: {format_seconds(end_s - start_s)} from {format_seconds(start_s)}",
+            )
+            for span in shown
+            for start_s, end_s in [((span.start_us - begin_us) / 1e6, (span.end_us - begin_us) / 1e6)]
+            if span.category == stream
+        ]
+        if spans:
+            bars[stream] = ("", spans)
+    return bar_chart(f"An iteration over time: {name}", parts, bars, note=f"Of rank {streams.rank}.")
+
+
+def train_charts(result: TrainResult) -> list[dict[str, Any]]:
+    """Return loss on held-out data against iterations and simulated time, means over seeds inside their range."""
+    charts = []
+    kinds: tuple[tuple[Quantity, Callable[[Curve], Any]], ...] = (
+        (Quantity("iterations", "{:g}".format), lambda curve: curve.iterations),
+        (Quantity("simulated time", format_seconds), lambda curve: curve.time_s),
+    )
+    for x, of in kinds:
+        lines, bands = {}, {}
+        for row in result.rows:
+            curves = [curve for curve in result.curves if curve.reducer == row.reducer]
+            points = min(len(curve.iterations) for curve in curves)
+            values = np.array([curve.eval_loss[:points] for curve in curves])
+            places = np.array([of(curve)[:points] for curve in curves]).mean(0).tolist()
+            lines[row.reducer] = list(zip(places, values.mean(0).tolist(), strict=True))
+            if len(curves) > 1:
+                bands[row.reducer] = list(zip(places, values.min(0).tolist(), values.max(0).tolist(), strict=True))
+        loss = Quantity("loss on held-out data", "{:.4g}".format)
+        charts.append(line_chart(f"Loss over {x.title}", x, loss, lines, bands=bands, log_x=False))
+    return charts
+
+
+def table_charts(table: Table) -> list[dict[str, Any]]:
+    """Return the chart of a table of sizes and times, none of other tables."""
+    if not {"size_bytes", "time_s"} <= set(table.columns) or len({row["size_bytes"] for row in table.rows}) < 2:
+        return []
+    points = [(row["size_bytes"], row["time_s"]) for row in table.rows if row["time_s"]]
+    size = Quantity("size", format_bytes)
+    return [line_chart("Time by size", size, TIME, {"time": points}, log_x=True, log_y=True)]

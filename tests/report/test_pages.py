@@ -1,0 +1,182 @@
+"""Pages: what stands in them as data, and what a browser makes of it."""
+
+import json
+import re
+import shutil
+import subprocess
+from dataclasses import replace
+from math import isclose, isfinite
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import s2sim
+from s2sim.cli.main import main
+from s2sim.report.format import group_by_workers
+from s2sim.report.html import page, run_report
+from s2sim.report.page_charts import TIME, Quantity, axis, line_chart, train_charts
+from s2sim.units import format_seconds
+
+KILOBYTES = 500_000
+SIZES = [
+    "collective",
+    "table",
+    "all_reduce",
+    "--topology",
+    "fat-tree",
+    "--workers",
+    "8",
+    "--from",
+    "1KiB",
+    "--to",
+    "1MiB",
+]
+
+
+def charts_of(text):
+    """Return the charts of a page, which loads nothing and runs no code of others."""
+    assert len(text.encode()) <= KILOBYTES
+    assert not re.search("<(link|img|iframe)|(src|@import|url)[=(][\"']?http", text)
+    (data,) = re.findall('<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)
+    return json.loads(data)
+
+
+def numbers_of(charts, title):
+    (chart,) = [chart for chart in charts if chart["title"].startswith(title)]
+    return chart
+
+
+def test_charts_of_a_run_are_its_rows(result):
+    charts = charts_of(page(run_report(result)))
+    for workers, rows in group_by_workers(result.results).items():
+        bars = {
+            bar["name"]: bar for bar in numbers_of(charts, f"Where the time of communication goes: {workers}")["bars"]
+        }
+        for row in rows:
+            spans = bars[row.reducer]["spans"]
+            assert isclose(spans[-1][2], row.time_s.encode + row.time_s.communication + row.time_s.decode)
+            assert bars[row.reducer]["text"].startswith(format_seconds(row.time_s.total))
+    if len(group_by_workers(result.results)) > 1:
+        scaling = numbers_of(charts, "Speed-up by number of workers")
+        shown = {(series["name"], x): y for series in scaling["series"] for x, y, _ in series["points"]}
+        finite = [row for row in result.results if isfinite(row.speedup_vs_dense)]
+        assert shown == {(row.reducer, row.workers): row.speedup_vs_dense for row in finite}
+
+
+def test_no_name_ends_the_script(result):
+    name = "</script><script>alert(1)"
+    first, *others = result.results
+    charts = charts_of(
+        page(run_report(replace(result, results=(first, *(replace(each, reducer=name) for each in others)))))
+    )
+    assert name in [bar["name"] for bar in charts[0]["bars"]]
+
+
+@given(st.lists(st.floats(1e-12, 1e12), min_size=1, max_size=9), st.sampled_from([None, True, False]))
+def test_an_axis_holds_its_values_and_has_ticks(values, log):
+    made = axis(TIME, values, log=log)
+    assert made["low"] <= min(values)
+    assert made["high"] >= max(values)
+    assert made["log"] or made["ticks"][0][0] >= made["low"]
+    assert 2 <= len(made["ticks"]) <= 12 or made["log"]
+
+
+def test_what_no_axis_can_show_is_left_out():
+    lines = {"union": [(1.0, 2.0), (2.0, float("inf"))], "fp16": [(1.0, float("nan"))]}
+    chart = line_chart("title", Quantity("x", str), TIME, lines)
+    assert [len(series["points"]) for series in chart["series"]] == [1, 0]
+    assert chart["series"][0]["points"][0][2] == "union: 2 s at 1.0"
+
+
+def test_a_page_of_sizes_has_their_times(tmp_path, capsys):
+    assert main([*SIZES, "--html", str(tmp_path / "page.html"), "--csv", "-"]) == 0
+    rows = [line.split(",") for line in capsys.readouterr().out.splitlines()]
+    at, of = rows[0].index("size_bytes"), rows[0].index("time_s")
+    (chart,) = charts_of((tmp_path / "page.html").read_text("utf-8"))
+    points = [(x, y) for x, y, _ in chart["series"][0]["points"]]
+    assert points == [(int(row[at]), float(row[of])) for row in rows[1:]]
+
+
+def test_a_page_without_a_folder_is_refused_before_work_begins(capsys):
+    assert main([*SIZES, "--html", "/no/where.html"]) == 2
+    assert "there is no directory /no: create it first" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("seeds", [1, 2])
+def test_charts_of_a_training_are_means_inside_the_range_of_seeds(seeds):
+    from s2sim.training.curve import Curve
+
+    loss = np.array([[3.0, 2.0, 1.0], [4.0, 3.0, 2.0]])[:seeds]
+    steps, time_s = np.array([0, 5, 10]), np.array([0.0, 0.5, 1.0])
+    curves = tuple(
+        Curve("dense", seed, steps, own, own, own, steps, time_s, own, own, steps) for seed, own in enumerate(loss)
+    )
+
+    class Row:
+        reducer = "dense"
+
+    class Trained:
+        rows = (Row,)
+
+    Trained.curves = curves
+    over_steps, over_time = train_charts(Trained)
+    (series,) = over_steps["series"]
+    assert [(x, y) for x, y, _ in series["points"]] == list(zip([0, 5, 10], loss.mean(0), strict=True))
+    assert series["band"] == ([[x, y, y + 1] for x, y in ((0, 3), (5, 2), (10, 1))] if seeds == 2 else [])
+    assert [x for x, _, _ in over_time["series"][0]["points"]] == [0, 0.5, 1]
+
+
+@pytest.mark.slow
+def test_the_page_of_iterations_has_rates_and_streams(tmp_path):
+    words = [
+        "run",
+        "--topology",
+        "leaf-spine",
+        "--workers",
+        "4",
+        "--profile",
+        "resnet-18",
+        "--reducer",
+        "fp16",
+        "--quiet",
+    ]
+    file = tmp_path / "page.html"
+    assert main([*words, "--html", str(file), "--json", str(tmp_path / "run.json")]) == 0
+    rows = {row["reducer"]: row for row in json.loads((tmp_path / "run.json").read_text())["results"]}
+    charts = charts_of(file.read_text("utf-8"))
+    bars = {bar["name"]: bar for bar in numbers_of(charts, "Where the time of an iteration goes")["bars"]}
+    for name, row in rows.items():
+        assert isclose(bars[name]["spans"][-1][2], row["time_s"]["iteration"], rel_tol=1e-9)
+    rates = numbers_of(charts, "Speed-up over dense at other rates")
+    assert min(y for _, y, _ in rates["series"][0]["points"]) > 0
+    streams = {bar["name"]: bar["spans"] for bar in numbers_of(charts, "An iteration over time: dense")["bars"]}
+    assert set(streams) == {"compute", "network"}
+    assert streams["compute"][-1][2] <= rows["dense"]["time_s"]["iteration"] * (1 + 1e-9)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@pytest.mark.parametrize("width", [500, 1440])
+def test_a_browser_draws_every_chart_and_follows_a_click(tmp_path, width):
+    made = s2sim.run(topology="fat-tree", workers=8, reducers=["fp16", "union"])
+    clicks = (
+        "<script>onerror = (text) => { document.title = text };"
+        "document.querySelector('.key button').click(); document.querySelector('th button').click();</script></body>"
+    )
+    file = tmp_path / "page.html"
+    file.write_text(made.to_html().replace("</body>", clicks), "utf-8")
+    browser = [
+        "chromium",
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        f"--window-size={width},900",
+        "--dump-dom",
+    ]
+    found = subprocess.run([*browser, file.as_uri()], capture_output=True, text=True, timeout=120, check=True).stdout
+    assert found.count('class="chart"') == len(run_report(made).charts)
+    assert "<title>fat-tree, 8 workers: which gradient compressor pays</title>" in found
+    assert 'aria-pressed="false"' in found
+    assert 'aria-sort="ascending"' in found
