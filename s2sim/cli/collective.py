@@ -28,6 +28,8 @@ EXAMPLES = cli.examples(
 TABLE_EXAMPLES = cli.examples(
     "s2sim collective table all_reduce --topology dgx-h100 --workers 16 --library nccl --from 8B --to 1GiB",
     "s2sim collective table all_gather --topology fat-tree --workers 16 --from 1MiB --to 64MiB --factor 4",
+    "s2sim collective table all_reduce --topology dgx-h100 --workers 16 --library nccl --from 1KiB --to 1GiB "
+    "--tuner nccl_tuner.conf",
 )
 LOG_EXAMPLES = cli.examples(
     "s2sim collective log measured.log --topology dgx-h100 --library nccl",
@@ -115,12 +117,16 @@ def table_command(
     last: str | None = cli.option("SIZE", "Last size, for example 1GiB.", False, flag="--to"),
     factor: int = cli.option("N", "Ratio of one size to the next.", default=2),
     size: str | None = cli.option("SIZE", "This size alone, instead of --from and --to.", False),
+    tuner: str | None = cli.option(
+        "FILE", "Write what NCCL's example tuner plug-in reads: the fastest choice at each size.", "no file"
+    ),
     quiet: bool = cli.QUIET,
 ) -> None:
     """Print the simulated times of many sizes as nccl-tests prints measured ones.
 
     Sizes are those of nccl-tests: a rank's buffer, for an all-gather the gathered one.
     """
+    cli.check_targets(tuner=tuner)
     from s2sim.traffic.size_sweep import simulated_table, size_table, sweep_sizes, time_sizes
 
     one, low, high = (
@@ -135,6 +141,12 @@ def table_command(
     spec = experiment.spec(size_bytes=sizes[-1])
     with watching(quiet=quiet) as progress:
         swept = time_sizes(spec, sizes, progress)
+        if tuner is not None:
+            from s2sim.traffic.tuner_file import write_tuner
+
+            made = write_tuner(spec, sizes, progress)
+            write_text(made.text, tuner)
+            swept.notes.append(f"{tuner}: {made.summary}")
     if write_tables(lambda: size_table(spec, swept)):
         # What reads tables of nccl-tests needs their lines whole.
         write_text("".join(f"{printable(line)}\n" for line in simulated_table(spec, swept, factor)), STDOUT)

@@ -190,21 +190,21 @@ class NcclProfile(ConstantsProfile):
             most = int(constants[f"generation.{generation}.channels"])
         return max(1, ceil(min(most, parts)))
 
-    def _use_of_channels(self, schedule: Schedule, cluster: Cluster) -> float:
-        """Return the share of the channels that a buffer fills: each has a least part of it, of a ring with LL a rank.
+    def channels(self, schedule: Schedule, cluster: Cluster) -> tuple[int, int]:
+        """Return the channels that a buffer fills, and how many there are; each has a least part of it.
 
-        `topoGetAlgoInfo` in src/enqueue.cc, NCCL v2.30.7-1.
+        Of a ring with LL that is for each rank. `topoGetAlgoInfo` in src/enqueue.cc, NCCL v2.30.7-1.
         """
         demand, around = schedule.demand, _around(schedule)
-        if demand.kind in _MESSAGES or (demand.kind != "all_reduce" and not around):
-            return 1.0
-        parts = demand.buffer_bytes / self._constants[f"protocol.{self.protocol}.part"]
-        if around and self.protocol == _FLAGGED:
-            parts /= demand.ranks
         generation = self._constants.generation_of(cluster.shape.gpu)
         several = generation is not None and cluster.nodes_used > 1
         most = max(_graph(cluster, generation).blocks, self.min_channels) if several else self._filled(np.inf, cluster)
-        return max(1, min(most, int(parts))) / most
+        if demand.kind in _MESSAGES or (demand.kind != "all_reduce" and not around):
+            return most, most
+        parts = demand.buffer_bytes / self._constants[f"protocol.{self.protocol}.part"]
+        if around and self.protocol == _FLAGGED:
+            parts /= demand.ranks
+        return max(1, min(most, int(parts))), most
 
     def cache_key(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Hashable | None:
         """Return all inputs of `overheads`; those of switches depend on rates and sizes."""
@@ -216,10 +216,10 @@ class NcclProfile(ConstantsProfile):
 
     def sending(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Sending:
         """Return how the messages of a round are sent between nodes."""
-        whole, use = schedule.stage.whole, self._use_of_channels(schedule, cluster)
+        whole, (used, channels) = schedule.stage.whole, self.channels(schedule, cluster)
         trees = schedule.demand.kind == "all_reduce"
         chunk_bytes = np.inf if _around(schedule) else 0.0 if whole is None or trees else _bytes_a_post(whole)
-        return Sending(self._announced(sent, schedule, cluster), use, chunk_bytes)
+        return Sending(self._announced(sent, schedule, cluster), used / channels, chunk_bytes)
 
     def rates_of(self, cluster: Cluster) -> Hashable:
         """Return the rates to hosts, which limits follow, and the channels, which follow all rates."""

@@ -222,21 +222,24 @@ class Timer:
         timed.sort(key=lambda item: item.duration_ps)
         return [item for item in timed if item.duration_ps < factor * timed[0].duration_ps or item is timed[0]]
 
-    def faster(self, chosen: TimedSchedule) -> TimedSchedule | None:
+    def faster(self, chosen: TimedSchedule, *, library_only: bool = False) -> TimedSchedule | None:
         """Return the fastest other schedule than ``auto`` chose, if it takes less than nine tenths of the chosen.
 
         Of the library's own, and of the algorithms that need neither switches nor servers that sum; None for more than
-        128 ranks, where timing all of them takes longer than the answer.
+        128 ranks, where timing all of them takes longer than the answer. ``library_only`` has the library's own alone,
+        for any number of ranks.
         """
         demand, best = chosen.schedule.demand, None
-        if self._algorithm != AUTO or demand.ranks > _MOST_RANKS_OF_ALL:
+        if self._algorithm != AUTO or (demand.ranks > _MOST_RANKS_OF_ALL and not library_only):
             return None
-        own = self._possibilities(demand)[0]
-        considered = {each.algorithm.partition(":")[0] for each in own}
-        names = [name for name in ALGORITHMS.names() if demand.kind in ALGORITHMS.get(name).kinds]
-        others = [*own, *self._possible([name for name in names if name not in considered], demand)]
+        others = self._possibilities(demand)[0]
+        if not library_only:
+            considered = {each.algorithm.partition(":")[0] for each in others}
+            names = [name for name in ALGORITHMS.names() if demand.kind in ALGORITHMS.get(name).kinds]
+            more = self._possible([name for name in names if name not in considered], demand)
+            others = [*others, *(each for each in more if not each.schedule.assisted)]
         less_than_ps = chosen.duration_ps * _CLEARLY
-        for bound_ps, schedule in self._by_bound([each for each in others if not each.schedule.assisted]):
+        for bound_ps, schedule in self._by_bound(others):
             if bound_ps >= less_than_ps:
                 break
             timed = _host_bound_launch(self._timed(schedule), "not chosen")
