@@ -156,7 +156,9 @@ def table_command(
 @cli.options_from(CollectiveSpec, leave_out=("kind", "workers", "groups", "cross_check"), hidden=_RARE)
 def log_command(
     experiment: cli.Experiment[CollectiveSpec],
-    log: str = cli.argument("LOG", "What nccl-tests or rccl-tests printed, best with NCCL_DEBUG=INFO.", default=...),
+    log: str = cli.argument(
+        "LOG", "What nccl-tests or rccl-tests printed, best with NCCL_DEBUG=INFO, or their JSON or CSV.", default=...
+    ),
     kind: str | None = cli.argument("KIND", "Collective, such as all_reduce.", "what the log says"),
     workers: str | None = cli.option("N", "Number of ranks.", "as many as the log says"),
     json: str | None = cli.JSON,
@@ -164,11 +166,11 @@ def log_command(
 ) -> None:
     """Simulate the sizes of a log as it says that they ran, and tell the difference term by term."""
     cli.check_targets(json=json)
-    from s2sim.traffic.nccl_tests import read_nccl_tests
+    from s2sim.traffic.measured_files import read_measured
     from s2sim.validation.compare_log import choose_tables, compare_log
 
     ranks = None if workers is None else parse_workers(workers)
-    found = choose_tables(read_nccl_tests(Path(log)), log, kind and kind.replace("-", "_"), ranks)
+    found = choose_tables(read_measured(Path(log)), log, kind and kind.replace("-", "_"), ranks)
     spec = experiment.spec(kind=found.kind, workers=found.workers, size_bytes=found.largest_bytes)
     with watching(quiet=quiet) as progress:
         result = compare_log(spec, found, progress)

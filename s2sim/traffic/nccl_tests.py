@@ -6,10 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 from s2sim.errors import S2SimError
-from s2sim.files import read_text
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, NcclDebugInfo, RankDevice
 
 _TIMES = ("time", "cputime")
@@ -97,6 +95,15 @@ def program_of(collective: str) -> str:
     return f"{next((theirs for theirs, ours in COLLECTIVES.items() if ours == collective), collective)}_perf"
 
 
+def library_of_code(code: int) -> str:
+    """Return the library of a version as NCCL numbers it.
+
+    >>> library_of_code(22705)
+    'NCCL 2.27.5'
+    """
+    return f"NCCL {code // 10_000}.{code // 100 % 100}.{code % 100}"
+
+
 _TYPES = (
     "int8|char|uint8|int32|int|uint32|uint|int64|uint64|half|float16|fp16|float32|float|float64|double|bfloat16|bf16|"
     "f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2|float8e4m3|float8e5m2"
@@ -117,22 +124,16 @@ _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\S+)")
 _LIBRARY = re.compile(r"\b([NR]CCL) version\s*:?\s*(\d\S*)")
 _LIBRARY_CODE = re.compile(r"\bnccl-library=(\d{5,6})\b")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d")
-_MAX_SIZE_BYTES = 2**60
+MAX_SIZE_BYTES = 2**60
 _MAX_LINE = 10_000
 
 
-def read_nccl_tests(path: Path, *, in_place: bool = False) -> tuple[MeasuredTable, ...]:
+def parse_nccl_tests(text: str, origin: str, *, in_place: bool = False) -> tuple[MeasuredTable, ...]:
     """Return the tables of a log of nccl-tests or rccl-tests, at least one, each with at least one row.
 
-    ``path`` is a text file of at most 64 MiB; lines outside of tables may be anywhere. ``in_place`` selects the
-    times in place. `S2SimError`, with the line, if there is no table, or a row that cannot be read.
+    Lines outside of tables may be anywhere; ``origin`` names the log in messages. ``in_place`` selects the times in
+    place. `S2SimError`, with the line, if there is no table, or a row that cannot be read.
     """
-    text = read_text(path, noun="the log", most_bytes=MAX_BYTES)
-    return parse_nccl_tests(text, str(path), in_place=in_place)
-
-
-def parse_nccl_tests(text: str, origin: str, *, in_place: bool = False) -> tuple[MeasuredTable, ...]:
-    """Return the tables of a log's text, see `read_nccl_tests`; ``origin`` names it in messages."""
     reading = _LogReader(in_place)
     for line_number, line in enumerate(text.split("\n"), start=1):
         try:
@@ -184,8 +185,7 @@ class _TablePreamble:
         if found := _LIBRARY.search(line):
             self.library = f"{found[1]} {found[2]}"
         elif found := _LIBRARY_CODE.search(line):
-            code = int(found[1])
-            self.library = f"NCCL {code // 10_000}.{code // 100 % 100}.{code % 100}"
+            self.library = library_of_code(int(found[1]))
 
 
 class _LogReader:
@@ -308,6 +308,6 @@ class _LogReader:
 
 
 def _size(digits: str) -> int:
-    if len(digits) > 19 or int(digits) > _MAX_SIZE_BYTES:
+    if len(digits) > 19 or int(digits) > MAX_SIZE_BYTES:
         raise S2SimError("its size is above 2^60 bytes: mend the line or take it out")
     return int(digits)

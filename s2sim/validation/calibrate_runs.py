@@ -28,7 +28,8 @@ from s2sim.libraries.constants import ConstantOverrides, common_version
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable
-from s2sim.traffic.nccl_tests import MAX_BYTES, read_nccl_tests
+from s2sim.traffic.measured_files import read_measured
+from s2sim.traffic.nccl_tests import MAX_BYTES
 from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, TermModel, candidate_of
 from s2sim.units import PS_PER_S, format_number_of
 from s2sim.validation.calibrate_spec import CalibrateSpec
@@ -183,7 +184,7 @@ def read_runs(spec: CalibrateSpec) -> LogMeasurements:
     origins, notes = [], []
     versions: list[str] = []
     for log in spec.logs:
-        found = read_nccl_tests(Path(log))
+        found = read_measured(Path(log))
         chosen = [each for kind in _choose_kinds(spec, found, log) for each in _choose_tables(spec, found, log, kind)]
         lines = []
         for of, table in ((tables, table) for tables in chosen for table in tables.tables):

@@ -99,7 +99,9 @@ def test_what_does_not_go_together_is_told(arguments, part, fails):
 def measured(s2sim, tmp_path):
     """A log that says what is simulated with 100 Gbit/s interfaces."""
     path = tmp_path / "a.log"
-    path.write_text(s2sim(*TABLE, *RANGE, "--set", "nic.rate=100Gbps")[1])
+    first, others = s2sim(*TABLE, *RANGE, "--set", "nic.rate=100Gbps")[1].split("\n", 1)
+    assert "simulated by s2sim" in first
+    path.write_text(others)
     return path
 
 

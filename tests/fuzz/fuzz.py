@@ -46,6 +46,21 @@ MUTATE = {".json": mutate_json, ".safetensors": mutate_safetensors, ".npz": muta
 MUTATE |= dict.fromkeys((".npy", ".sqlite"), mutate_bytes)
 
 
+_WAY = {"time": 10.5, "alg_bw": 1.0, "bus_bw": 1.5, "nwrong": 0.0}
+NCCL_JSON = json.dumps(
+    {
+        "version": 3,
+        "args": ["all_reduce_perf", "-b", "8"],
+        "nccl_version": 22705,
+        "config": {"nthreads": 1, "ngpus": 2, "devices": [{"rank": 0, "hostname": "a", "device_info": "H100"}]},
+        "results": [{"size": size, "out_of_place": _WAY, "in_place": _WAY} for size in (8, 1024)],
+    }
+)
+_OF_RCCL = {"name": "AllReduce", "ranks": 8, "ranksPerNode": 4, "gpusPerRank": 1, "size": 8, "inPlace": 0, "time": 10.5}
+RCCL_JSON = json.dumps([{**_OF_RCCL, "wrong": "0"}, {**_OF_RCCL, "size": 1024, "wrong": "N/A"}])
+RCCL_CSV = "numCycle,collective,ranks,ranksPerNode,gpusPerRank,size,inplace,time,#wrong\n0,AllReduce,8,4,1,8,0,10.5,0\n"
+
+
 @dataclass(frozen=True)
 class Reader:
     """What reads files: their content by name, and the function that is given their folder."""
@@ -169,7 +184,7 @@ def readers() -> dict[str, Reader]:
     from s2sim.topology.hardware import load_gpu
     from s2sim.topology.read_file import load_shape
     from s2sim.traffic.flows import read_transfers
-    from s2sim.traffic.nccl_tests import read_nccl_tests
+    from s2sim.traffic.measured_files import read_measured
     from s2sim.validation.curve import read_folder
     from s2sim.validation.iteration_result import read_iterations
 
@@ -228,7 +243,10 @@ def readers() -> dict[str, Reader]:
             lambda at: read_constants(at / "gloo.toml", (), HOST_FIELDS),
         ),
         "calibration": Reader(text("mine.toml", calibration), lambda at: read_calibration(f"{at}/mine.toml")),
-        "nccl-tests": Reader(lambda: shipped(INPUT / "measured.log"), lambda at: read_nccl_tests(at / "measured.log")),
+        "nccl-tests": Reader(lambda: shipped(INPUT / "measured.log"), lambda at: read_measured(at / "measured.log")),
+        "nccl-tests-json": Reader(text("m.json", NCCL_JSON), lambda at: read_measured(at / "m.json")),
+        "rccl-tests-json": Reader(text("m.json", RCCL_JSON), lambda at: read_measured(at / "m.json")),
+        "rccl-tests-csv": Reader(text("m.csv", RCCL_CSV), lambda at: read_measured(at / "m.csv")),
         "transfers": Reader(lambda: shipped(INPUT / "transfers.csv"), lambda at: read_transfers(at / "transfers.csv")),
         "sizes": Reader(lambda: shipped(INPUT / "sizes.txt"), lambda at: read_sizes(at / "sizes.txt")),
         "weights": Reader(

@@ -15,7 +15,7 @@ from s2sim.errors import UnknownNameError
 from s2sim.experiment.json_form import RESULTS, SCHEMA_VERSION, JsonForm, ResultForm, json_value, schema_of
 from s2sim.regimes.map import RegimeSpec
 from s2sim.regimes.run import run_regimes
-from s2sim.traffic.nccl_tests import read_nccl_tests
+from s2sim.traffic.measured_files import read_measured
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.training.curve import CurveHistory, StepTime, Target, find_crossing
 from s2sim.training.result import TrainResult, make_train_row
@@ -203,7 +203,7 @@ def trained():
 
 @pytest.mark.slow
 def test_python_has_the_names_of_json(transfers):
-    log = choose_tables(read_nccl_tests(Path("measured.log")), "measured.log")
+    log = choose_tables(read_measured(Path("measured.log")), "measured.log")
     results = (
         s2sim.run("fat-tree", workers=[2, 4], reducers=["union", "topk:density=0.1", "s2"], trace=SMALL.split()[1]),
         s2sim.run_topologies("fat-tree,ring", workers=2, reducers=["fp16"], trace=SMALL.split()[1]),

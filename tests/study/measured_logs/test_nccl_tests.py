@@ -5,7 +5,8 @@ import time
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.traffic.nccl_tests import parse_nccl_tests, read_nccl_tests
+from s2sim.traffic.measured_files import read_measured
+from s2sim.traffic.nccl_tests import parse_nccl_tests
 
 from . import logs
 
@@ -164,12 +165,12 @@ def test_a_log_without_rows_says_what_is_missing(text, said):
 
 def test_a_file_that_cannot_be_read_is_told(tmp_path):
     with pytest.raises(S2SimError, match="cannot read the log"):
-        read_nccl_tests(tmp_path / "none.log")
+        read_measured(tmp_path / "none.log")
     (tmp_path / "binary.log").write_bytes(b"\xff\xfe\x00")
     with pytest.raises(S2SimError, match="it is not text"):
-        read_nccl_tests(tmp_path / "binary.log")
+        read_measured(tmp_path / "binary.log")
     (tmp_path / "windows.log").write_bytes(logs.OF_TODAY.replace("\n", "\r\n").encode())
-    assert len(read_nccl_tests(tmp_path / "windows.log")[0].rows) == 3
+    assert len(read_measured(tmp_path / "windows.log")[0].rows) == 3
 
 
 def rows_or_error(text, *, in_place):
