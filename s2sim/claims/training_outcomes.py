@@ -8,17 +8,7 @@ from importlib.util import find_spec
 
 import numpy as np
 
-from s2sim.claims.paper import (
-    Chart,
-    Claim,
-    ClaimJudgement,
-    Line,
-    PaperEffort,
-    PaperPart,
-    Table,
-    judge_condition,
-    not_testable,
-)
+from s2sim.claims import paper
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.training.curve import Curve, Interval, t_interval
 from s2sim.training.result import TrainRow
@@ -45,7 +35,7 @@ class TrainingComparison:
 
     @classmethod
     def small(
-        cls, effort: PaperEffort, model: str, reducers: Mapping[str, str], steps: tuple[int, int] = (300, 2000)
+        cls, effort: paper.PaperEffort, model: str, reducers: Mapping[str, str], steps: tuple[int, int] = (300, 2000)
     ) -> TrainingComparison:
         """Return a training of 4 ranks: quick with the fewer steps and 2 seeds, else with more and 5."""
         return cls(model, reducers, workers=4, steps=steps[not effort.quick], seeds=2 if effort.quick else 5)
@@ -69,7 +59,7 @@ class TrainingOutcome:
     rows: Mapping[str, TrainRow]  # Over all seeds
     curves: Mapping[str, list[Curve]]  # One a seed
 
-    def table(self) -> Table:
+    def table(self) -> paper.Table:
         """Return loss, accuracy and bytes of all reducers, with intervals over seeds."""
         rows = []
         for name, row in self.rows.items():
@@ -78,9 +68,9 @@ class TrainingOutcome:
             sent = row.step_bytes.mean
             rows.append((name, loss, accuracy, format_bytes(sent), f"{self.rows[DENSE].step_bytes.mean / sent:,.0f}x"))
         columns = ("", "loss on held-out data", f"share of {self.score}", "sent a step", "fewer bytes")
-        return Table(f"In the loop, {self.loop.model}: mean and 95 % interval over seeds", columns, tuple(rows))
+        return paper.Table(f"In the loop, {self.loop.model}: mean and 95 % interval over seeds", columns, tuple(rows))
 
-    def chart(self) -> Chart:
+    def chart(self) -> paper.Chart:
         """Return the loss on held-out data over steps, with least and most over seeds; without what diverges."""
         lines = []
         for name, curves in self.curves.items():
@@ -90,9 +80,9 @@ class TrainingOutcome:
             losses = np.array([curve.eval_loss[:long] for curve in curves])
             parts = (losses.mean(axis=0), losses.min(axis=0), losses.max(axis=0))
             steps = tuple(curves[0].iterations[:long].tolist())
-            lines.append(Line(name, steps, *(tuple(part.tolist()) for part in parts)))
+            lines.append(paper.Line(name, steps, *(tuple(part.tolist()) for part in parts)))
         title = f"Loss on held-out data, {self.loop.model}: mean, least and most over {self.loop.seeds} seeds"
-        return Chart(title, "step", "loss", tuple(lines), log_y=True)
+        return paper.Chart(title, "step", "loss", tuple(lines), log_y=True)
 
     def points_lost(self, name: str, against: str = DENSE) -> Interval | None:
         """Return the points of accuracy below another reducer's after the last step; None if one diverges."""
@@ -134,8 +124,8 @@ def loop_part(
     loop: TrainingComparison,
     progress: ProgressWatcher,
     untrained: Iterable[tuple[str, str, str]],
-    judge: Callable[[TrainingOutcome], Iterable[Claim]],
-) -> PaperPart:
+    judge: Callable[[TrainingOutcome], Iterable[paper.Claim]],
+) -> paper.PaperPart:
     """Train, and return the claims that are judged by it, with table and chart.
 
     ``untrained`` are texts, sources and published figures of the claims for where the extra torch is missing.
@@ -143,14 +133,14 @@ def loop_part(
     found = run_training(loop, progress)
     if found is None:
         why = "models are trained with PyTorch"
-        claims = (not_testable(text, source, NEEDS, why, published=said) for text, source, said in untrained)
-        return PaperPart(tuple(claims))
-    return PaperPart(tuple(judge(found)), (found.table(),), (found.chart(),), setup=(loop.line,))
+        claims = (paper.not_testable(text, source, NEEDS, why, published=said) for text, source, said in untrained)
+        return paper.PaperPart(tuple(claims))
+    return paper.PaperPart(tuple(judge(found)), (found.table(),), (found.chart(),), setup=(loop.line,))
 
 
 def accuracy_claim(
     found: TrainingOutcome, name: str, most_points: int, text: str, source: str, published: str, *, against: str = DENSE
-) -> Claim:
+) -> paper.Claim:
     """Return the judgement by how many points of accuracy a reducer loses against dense, or another."""
     lost, rows = found.points_lost(name, against), (found.rows[name], found.rows[against])
     fewer, stopped = rows[1].step_bytes.mean / rows[0].step_bytes.mean, rows[0].stopped
@@ -161,7 +151,7 @@ def accuracy_claim(
     accuracies = " against ".join(_claim_interval_text(row.accuracy, "{:.1%}") for row in rows)
     times = f"{fewer:{',.0f' if fewer >= 10 else '.1f'}} times fewer bytes a step"
     why = f"{accuracies} of {found.score}, at {times}; small models forgive more than large ones"
-    return Claim(
+    return paper.Claim(
         text,
         source,
         published,
@@ -173,7 +163,7 @@ def accuracy_claim(
     )
 
 
-def judge_loss(lost: Interval, most: float) -> ClaimJudgement:
+def judge_loss(lost: Interval, most: float) -> paper.ClaimJudgement:
     """Return the judgement on a loss of at most ``most``; not testable if too few seeds leave it open.
 
     >>> judge_loss(Interval(0.5, -1.0, 2.0, 3), 1.0), judge_loss(Interval(1.5, 0.5, 2.5, 3), 1.0)
@@ -188,17 +178,17 @@ def judge_loss(lost: Interval, most: float) -> ClaimJudgement:
 
 def loss_claim(
     found: TrainingOutcome, name: str, most_share: float, text: str, source: str, published: str, why: str
-) -> Claim:
+) -> paper.Claim:
     """Return the judgement by how far a reducer's loss is above dense's."""
     own, dense = found.rows[name].loss, found.rows[DENSE].loss
     above = None if own is None or dense is None else own.mean / dense.mean - 1
     stopped = found.rows[name].stopped
-    return Claim(
+    return paper.Claim(
         text,
         source,
         published,
         "diverges" if above is None else f"loss {1 + above:.3f} times dense's",
-        judge_condition(above is not None and above <= most_share),
+        paper.judge_condition(above is not None and above <= most_share),
         f"reproduced where the loss on held-out data is at most {most_share:.0%} above dense's, mean over "
         f"{found.loop.seeds} seeds",
         f"{stopped[0]}; {why}" if stopped else why,

@@ -22,6 +22,7 @@ from s2sim.cli import (
     collective,
     diff,
     flows,
+    import_file,
     listing,
     new,
     notebook,
@@ -56,7 +57,7 @@ app = typer.Typer(
         "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
         "s2sim list reducers",
         "",
-        "More: s2sim regimes, diff, flows, notebook, cache; docs/usage.md has them.",
+        "More: s2sim import, regimes, diff, flows, notebook, cache: docs/usage.md.",
     ),
 )
 dev = group(
@@ -101,6 +102,7 @@ _add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map who wins on
 _add(app, "flows", flows.flows_command, flows.EXAMPLES, "Replay any traffic on a cluster.", hidden=True)
 _add(app, "notebook", notebook.notebook_command, notebook.EXAMPLES, "Ask in a browser.", hidden=True)
 _add(app, "diff", diff.diff_command, diff.EXAMPLES, "Show what differs between two results.", hidden=True)
+_add(app, "import", import_file.import_command, import_file.EXAMPLES, "Read files of other tools.", hidden=True)
 _add(app, "cache", cache.cache_command, cache.EXAMPLES, "Show or empty the store of recordings.", hidden=True)
 # For those who extend s2sim; CONTRIBUTING has it.
 app.add_typer(new.app, name="new", hidden=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from s2sim.cli.options import JSON, QUIET, argument, check_targets, examples, option, switch, takes_tables
-from s2sim.cli.output import TABLES, show_lines, show_result, watching
+from s2sim.cli.output import show_lines, show_result, watching
 from s2sim.errors import S2SimError
 from s2sim.files import user_path
 
@@ -71,10 +71,6 @@ def validate_command(
     from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder
 
     of_iterations = iterations or (folder is not None and has_iterations(resolve_iterations_folder(folder)))
-    if TABLES.get({}).get("html") is not None and not of_iterations:
-        from s2sim.report.figures.style import check_matplotlib
-
-        check_matplotlib()
     with watching(quiet=quiet) as progress:
         result: Any
         if of_iterations:

@@ -5,25 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from s2sim.experiment import row_parts
 from s2sim.experiment.json_form import INLINE, LEFT_OUT, JsonForm, MayBeInfinite, ResultForm
 from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.record import Gradients
-from s2sim.experiment.row_parts import (
-    Alternative,
-    BoundRow,
-    CollectiveRow,
-    Distance,
-    Extrapolation,
-    IterationRow,
-    Judgement,
-    LoweringRow,
-    Refused,
-    StepRow,
-    Times,
-    Verdict,
-    WorstLayer,
-    worst_factor,
-)
 from s2sim.experiment.spec import RunSpec
 from s2sim.topology.shape import HourlyCost
 from s2sim.uncertainty.interval import Band
@@ -66,7 +51,7 @@ class Row(JsonForm):
     # Steps over which times and bytes are means; most reducers do the same in every one. Rounds, host
     # synchronisations, ``collectives`` and ``lowering`` are those of all these steps together.
     period: int
-    time_s: Times = field(metadata=INLINE)  # Seconds of the slowest rank
+    time_s: row_parts.Times = field(metadata=INLINE)  # Seconds of the slowest rank
     # encode_work_s, decode_work_s: all of its GPU work, what hides behind communication or compute included
     encode_work_s: float
     decode_work_s: float
@@ -76,14 +61,14 @@ class Row(JsonForm):
     payload_bytes_per_rank: int  # What a rank hands to its collectives, whatever these make of it; largest over ranks
     ratio: float | None  # Dense bytes sent over bytes sent
     # error, error_compressed: of all layers, and of those that do not travel as plain float32
-    error: Distance
-    error_compressed: Distance
+    error: row_parts.Distance
+    error_compressed: row_parts.Distance
     # error_largest, error_compressed_largest: largest error of an element, as a share of the exact mean's L2
     # norm; None where undefined
     error_largest: float | None
     error_compressed_largest: float | None
-    error_per_layer: dict[str, Distance]  # By layer name
-    error_bound: BoundRow | None  # What theory says of the error of an element, where something is known
+    error_per_layer: dict[str, row_parts.Distance]  # By layer name
+    error_bound: row_parts.BoundRow | None  # What theory says of the error of an element, where something is known
     # rounds, rounds_before_gradient: messages that wait for one another: once the gradient is there, and before
     rounds: int
     rounds_before_gradient: int
@@ -96,19 +81,19 @@ class Row(JsonForm):
     lower_bound_why: str  # The cut or partition that forces it
     speedup_vs_dense: MayBeInfinite  # Ratio of totals, or of iterations where compute was given
     # In the order in which they were posted; those that several groups of ranks post alike are one
-    collectives: tuple[CollectiveRow, ...]
+    collectives: tuple[row_parts.CollectiveRow, ...]
     bottleneck: str  # The phase and the link that the time goes to
     # What the communication library executes for each call, in the order in which they were posted; empty, and
     # the totals with other libraries None, where the run was not thorough
-    lowering: tuple[LoweringRow, ...]
+    lowering: tuple[row_parts.LoweringRow, ...]
     total_ideal_s: float | None  # Total if the library executed everything as asked, with what it adds to the wire
     order_gap_s: float | None  # Total less what it were if launches were grouped and overlapped as in the ideal library
     real_library: str  # The library that executed the collectives, or the topology's where that was the ideal one
     total_real_s: float | None  # Total with it
     bytes_sent_real_per_rank: int  # Largest over ranks, of ring algorithms, with it
-    extrapolated: Extrapolation | None = None  # How it goes beyond what was recorded, if it does
+    extrapolated: row_parts.Extrapolation | None = None  # How it goes beyond what was recorded, if it does
     # Successive steps, lossy reducers with error feedback; empty unless they were asked for
-    steps: tuple[StepRow, ...] = ()
+    steps: tuple[row_parts.StepRow, ...] = ()
     residual_trend: str | None = None  # Where residuals go over these steps; None without residuals
     assumes: str | None = None  # What its time rests on beside what is simulated
     # Where nine of ten measured times lie that were predicted as the compared one, where measured constants made it;
@@ -116,8 +101,10 @@ class Row(JsonForm):
     band: Band | None = None
     # By how many seconds it were longer in each draw of what predictions are off by; not in JSON
     band_draws_s: tuple[float, ...] = field(default=(), compare=False, metadata=LEFT_OUT)
-    iteration: IterationRow | None = None  # Where the time of an iteration went, where one was simulated
-    judgement: Judgement | None = None  # What is thought of it beside the others; None as long as there are no others
+    iteration: row_parts.IterationRow | None = None  # Where the time of an iteration went, where one was simulated
+    judgement: row_parts.Judgement | None = (
+        None  # What is thought of it beside the others; None as long as there are no others
+    )
 
     @property
     def option_string(self) -> str:
@@ -130,17 +117,17 @@ class Row(JsonForm):
         return self.time_s.iteration
 
     @property
-    def error_worst_layer(self) -> WorstLayer:
+    def error_worst_layer(self) -> row_parts.WorstLayer:
         """Name of the layer whose aggregate is furthest off, of those where that is defined, and its relative error."""
         defined = {name: error.relative_l2 for name, error in self.error_per_layer.items()}
         known = {name: error for name, error in defined.items() if error is not None}
-        return WorstLayer(*max(known.items(), key=lambda item: item[1], default=(None, None)))
+        return row_parts.WorstLayer(*max(known.items(), key=lambda item: item[1], default=(None, None)))
 
     @property
     def error_range(self) -> tuple[float, float] | None:
         """Between what the relative L2 error lies, where it is extrapolated and may be off by a factor of 2 or more."""
         transfers = () if self.extrapolated is None else self.extrapolated.transfer
-        factor = worst_factor(item.error_l2 for item in transfers if item.error_l2 is not None)
+        factor = row_parts.worst_factor(item.error_l2 for item in transfers if item.error_l2 is not None)
         error = self.error.relative_l2
         return None if error is None or self.exact or factor < _ROUGH else (error / factor, error * factor)
 
@@ -192,11 +179,11 @@ class Result(ResultForm):
     machines: str  # Both in words, and who chose them
     provenance: dict[str, Any]  # The run record
     results: tuple[Row, ...]  # One a reducer and number of workers
-    verdict: Verdict  # For the largest number of workers
-    verdicts: tuple[Verdict, ...] = ()  # One a number of workers; break-even was looked for with the largest
+    verdict: row_parts.Verdict  # For the largest number of workers
+    verdicts: tuple[row_parts.Verdict, ...] = ()  # One a number of workers; break-even was looked for with the largest
     # The same reducers on the cluster without its faults, and on other hardware, where there were any
-    alternatives: tuple[Alternative, ...] = ()
-    refused: tuple[Refused, ...] = ()  # What was asked for together with others, and did not run
+    alternatives: tuple[row_parts.Alternative, ...] = ()
+    refused: tuple[row_parts.Refused, ...] = ()  # What was asked for together with others, and did not run
     notes: tuple[str, ...] = ()  # What a reader must know to read the numbers rightly
     caveats: tuple[str, ...] = ()  # Those of them without which the verdict would mislead
     prices: tuple[HourlyCost, ...] = ()  # One a number of workers, where the topology states a price

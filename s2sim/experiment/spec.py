@@ -7,19 +7,7 @@ from pathlib import Path
 from typing import ClassVar
 
 from s2sim.errors import OptionError, suggest_nearest
-from s2sim.experiment.cluster_spec import (
-    GPU,
-    LIBRARY,
-    REDUCER,
-    TOPOLOGY,
-    ClusterSpec,
-    check_integer,
-    check_tuples,
-    described,
-    document_options,
-    option,
-    parse_worker_list,
-)
+from s2sim.experiment import cluster_spec
 
 BASELINES = ("union", "owner-reduce", "gather-rows")
 """What is exact and sends rows, without which no comparison of sparse compressors is fair."""
@@ -74,87 +62,87 @@ DTYPES = ("fp32", "bf16")
 _MAX_COUNTED = 1_000_000
 
 
-@document_options
+@cluster_spec.document_options
 @dataclass(frozen=True, slots=True)
-class RunSpec(ClusterSpec):
+class RunSpec(cluster_spec.ClusterSpec):
     """What `s2sim.run` computes, on the cluster of a `ClusterSpec`."""
 
     what: ClassVar[str] = "run"
 
     topology: str = field(
-        metadata=described(
-            TOPOLOGY["metavar"],
+        metadata=cluster_spec.described(
+            cluster_spec.TOPOLOGY["metavar"],
             "Name of a shipped topology (see s2sim list topologies) or path of a TOML file; several separated by "
             "commas for a table of clusters.",
         )
     )
     workers: tuple[int, ...] = field(
-        metadata=described(
+        metadata=cluster_spec.described(
             "N[,N...]",
             "Number of workers (ranks, GPUs), or several separated by commas for a scaling table; more than the trace "
             "has ranks are extrapolated.",
-            parse=parse_worker_list,
+            parse=cluster_spec.parse_worker_list,
         )
     )
-    reducers: tuple[str, ...] = option((), **REDUCER)
-    trace: str = option(
+    reducers: tuple[str, ...] = cluster_spec.option((), **cluster_spec.REDUCER)
+    trace: str = cluster_spec.option(
         DEFAULT_TRACE,
         "NAME|DIR",
         "Gradients: name of a shipped trace (see s2sim list traces), path of one, or "
         "synthetic:density=0.01,overlap=0.5,tail=2.5 (also rows, width, layers, dense, steps).",
     )
-    dtype: str | None = option(
+    dtype: str | None = cluster_spec.option(
         None,
         "fp32|bf16",
         "Type that training holds gradients in, in which all is sent that is not compressed.",
         none="as the trace says, else fp32",
     )
-    collective: str = option(
+    collective: str = cluster_spec.option(
         "auto",
         "ALGORITHM",
         "Algorithm of collectives, such as ring (see s2sim list collectives), or auto: what libraries run.",
     )
-    library: str | None = option(None, **LIBRARY)
-    gpu: str | None = option(None, **GPU)
-    compute: str | None = option(
+    library: str | None = cluster_spec.option(None, **cluster_spec.LIBRARY)
+    gpu: str | None = cluster_spec.option(None, **cluster_spec.GPU)
+    compute: str | None = cluster_spec.option(
         None,
         "TIME",
         "Forward and backward time of an iteration with its unit, for example 120ms; added without overlap.",
         none="communication phase only",
     )
-    max_error: float | None = option(
+    max_error: float | None = cluster_spec.option(
         None,
         "RATIO",
         "Largest relative L2 error (a ratio) with which a lossy reducer may win, 0 for none. One of 1 or more never "
         "does, nor one of 0.995 or more unless --steps follows error feedback.",
         none="no limit but those",
     )
-    scale_to: str | None = option(
+    scale_to: str | None = cluster_spec.option(
         None,
         "PARAMETERS",
         "Scale the trace's layers to so many parameters, for example 350M, by the trace's own statistics.",
         none="as recorded",
     )
-    model: str | None = option(
+    model: str | None = cluster_spec.option(
         None,
         "NAME",
         "Scale the trace's statistics to the layers of a known model (see s2sim list models) or of a TOML file.",
         none="the trace's own layers",
     )
-    steps: int = option(
+    steps: int = cluster_spec.option(
         1,
         "K",
         "Follow every reducer over the first K steps of the trace, lossy ones with error feedback: residual norms by "
         "step, error, time and bytes.",
     )
-    profile: str | None = option(
+    profile: str | None = cluster_spec.option(
         None,
         "NAME",
         "Compute profile (see s2sim list profiles) or a file of one: forward, backward and when each gradient is "
         "ready. Whole iterations are compared, on the profile's layers.",
         none="communication phase only",
     )
-    discipline: str | None = option(
+    discipline: str | None = cluster_spec.option(
         None,
         "NAME",
         "Which gradients are exchanged together, and when: DDP buckets that overlap with backward, such "
@@ -162,46 +150,48 @@ class RunSpec(ClusterSpec):
         "of that name.",
         none="ddp",
     )
-    batch: int | None = option(None, "N", "Samples of one GPU's mini-batch.", none="as many as suit the GPU")
-    accumulate: int = option(1, "N", "Mini-batches before gradients are exchanged.")
-    streams: int = option(
+    batch: int | None = cluster_spec.option(
+        None, "N", "Samples of one GPU's mini-batch.", none="as many as suit the GPU"
+    )
+    accumulate: int = cluster_spec.option(1, "N", "Mini-batches before gradients are exchanged.")
+    streams: int = cluster_spec.option(
         1,
         "1|2",
         "1: codec kernels stand between those of backward; 2: they run beside them and share memory bandwidth.",
     )
-    host_loop: str | None = option(
+    host_loop: str | None = cluster_spec.option(
         None,
         "TIME",
         "What a Python loop over tensors takes for each, before a bucket is encoded and before it is decoded; about "
         "100us in published implementations.",
         none="none: buckets are coded as one",
     )
-    compute_cv: float = option(
+    compute_cv: float = cluster_spec.option(
         0.0,
         "SHARE",
         "Standard deviation of ranks' compute times over their mean, drawn anew in every iteration (lognormal).",
     )
-    compute_times: str | None = option(
+    compute_times: str | None = cluster_spec.option(
         None,
         "FILE",
         "CSV of measured forward and backward times in ms, a row an iteration and a column a rank, in turn where there "
         "are fewer.",
         none="all ranks alike",
     )
-    iterations: int | None = option(
+    iterations: int | None = cluster_spec.option(
         None,
         "N",
         "Iterations that are simulated; the median of all but the first counts.",
         none="as many as are needed",
     )
-    instead: tuple[str, ...] = option(
+    instead: tuple[str, ...] = cluster_spec.option(
         (),
         "FIELD=VALUE,...",
         "Ask the same of other hardware too, for example nic.count=2,nic.rate=400Gbps, to weigh it against a "
         "compressor; repeatable.",
         none="nothing else",
     )
-    groups: str | None = option(
+    groups: str | None = cluster_spec.option(
         None,
         "tp=N,pp=N,dp=rest",
         "tp tensor-parallel ranks share each layer of the profile, pp stages follow each other, and dp replicas "
@@ -210,10 +200,10 @@ class RunSpec(ClusterSpec):
     )
 
     def __post_init__(self) -> None:
-        ClusterSpec.__post_init__(self)
-        check_tuples(self, "workers", "reducers", "instead")
+        cluster_spec.ClusterSpec.__post_init__(self)
+        cluster_spec.check_tuples(self, "workers", "reducers", "instead")
         whole = (self.batch, self.iterations)
-        check_integer(
+        cluster_spec.check_integer(
             *self.workers, self.steps, self.accumulate, self.streams, *(each for each in whole if each is not None)
         )
         _check_values(self)

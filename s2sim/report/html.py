@@ -6,7 +6,7 @@ Both are made of the templates in ``page/``, which escape what they are given.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TYPE_CHECKING, Any
@@ -110,9 +110,11 @@ def provenance_lines(provenance: Mapping[str, Any]) -> list[str]:
 
 def screen_report(result: Any, screen: Screen, command: str | None = None) -> Report:
     """Return the screen of any other result, with its charts."""
-    from s2sim.report.page_charts import table_charts, train_charts
+    from s2sim.report.page_charts import curve_charts, table_charts, train_charts
 
-    charts = train_charts(result) if result.answers == "train" else table_charts(result.table())
+    charts_of: dict[str, Callable[[Any], list[dict[str, Any]]]] = {"train": train_charts, "validate": curve_charts}
+    make = charts_of.get(result.answers)
+    charts = table_charts(result.table()) if make is None else make(result)
     return Report(
         f"s2sim {result.answers}: {next(iter(filter(None, map(str.strip, screen.brief or screen.before))), '')}",
         screen.before,

@@ -13,12 +13,13 @@ from s2sim.experiment.rate_curve import RateCurves
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.timeline import STREAMS, Streams, Timeline
 from s2sim.report.figures import style
-from s2sim.report.format import error_text, factor_text, group_by_workers, workers_text
+from s2sim.report.format import error_text, factor_text, group_by_workers, signed_text, workers_text
 from s2sim.report.iteration_tables import iteration_of
 from s2sim.tables import Table
 from s2sim.training.curve import Curve
 from s2sim.training.result import TrainResult
 from s2sim.units import format_bytes, format_rate, format_seconds
+from s2sim.validation.curve_result import ValidationResult
 
 # Ratio of the largest to the smallest value from which an axis is logarithmic.
 _WIDE = 5.0
@@ -275,6 +276,22 @@ def train_charts(result: TrainResult) -> list[dict[str, Any]]:
                 bands[row.reducer] = list(zip(places, values.min(0).tolist(), values.max(0).tolist(), strict=True))
         loss = Quantity("loss on held-out data", "{:.4g}".format)
         charts.append(line_chart(f"Loss over {x.title}", x, loss, lines, bands=bands, log_x=False))
+    return charts
+
+
+def curve_charts(result: ValidationResult) -> list[dict[str, Any]]:
+    """Return predicted and measured times of each curve by size, those of a source one after the other."""
+    size = Quantity("size", format_bytes)
+    charts = []
+    for curve in sorted((each for each in result.curves if each.predicted), key=lambda each: each.source):
+        lines = {
+            "measured": [(float(point.size_bytes), point.measured_s) for point in curve.points],
+            "predicted": [(float(p.size_bytes), p.predicted_s) for p in curve.points if p.predicted_s > 0],
+        }
+        large, small = map(signed_text, (curve.signed_log_error_large, curve.signed_log_error_small))
+        apart = "" if curve.counts else "; apart from the others"
+        note = f"Bias at large and at small sizes: {large} / {small}{apart}. {curve.source_url}"
+        charts.append(line_chart(f"{curve.source}: {curve.id}", size, TIME, lines, note=note, log_x=True, log_y=True))
     return charts
 
 

@@ -295,7 +295,10 @@ def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Clust
         path = Path(_PLUGINS.get(name_or_path))
     elif os.path.lexists(name_or_path):
         # A name wins over a file in the working directory.
-        raise TopologyError(f"{name_or_path} is a path and not a name: give a TOML file as ./FILE")
+        how = "give a TOML file as ./FILE"
+        if not name_or_path.endswith(".toml"):
+            how += f", such as s2sim import {name_or_path} --out FILE.toml writes of a machine's own"
+        raise TopologyError(f"{name_or_path} is a path and not a name: {how}")
     else:
         raise unknown_name("topology", name_or_path, [*shipped, *_PLUGINS.names()])
     return parse_shape(load_fields(path, overrides), path)

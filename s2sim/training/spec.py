@@ -7,38 +7,28 @@ from math import isfinite
 from typing import ClassVar
 
 from s2sim.errors import OptionError
-from s2sim.experiment.cluster_spec import (
-    GPU,
-    LIBRARY,
-    ClusterSpec,
-    check_integer,
-    check_tuples,
-    described,
-    document_options,
-    option,
-    parse_workers,
-)
+from s2sim.experiment import cluster_spec
 
 _MAX_STEPS, _MAX_SEEDS = 1_000_000, 1000
 
 
-@document_options
+@cluster_spec.document_options
 @dataclass(frozen=True, slots=True)
-class TrainSpec(ClusterSpec):
+class TrainSpec(cluster_spec.ClusterSpec):
     """What `s2sim.training.run.train` computes, on the cluster of a `ClusterSpec`."""
 
     what: ClassVar[str] = "train"
 
     _: KW_ONLY
     model: str = field(
-        metadata=described(
+        metadata=cluster_spec.described(
             "MODEL",
             "cnn (digits), ncf (recommendation), lstm or transformer (both need --text), with options as in "
             "lstm:width=32,learning_rate=2.",
             argument=True,
         )
     )
-    reducers: tuple[str, ...] = option(
+    reducers: tuple[str, ...] = cluster_spec.option(
         ("dense",),
         "NAME[:KEY=VALUE,...]",
         "A reducer to train with beside dense (see s2sim list reducers); repeatable. One that needs error feedback "
@@ -46,36 +36,36 @@ class TrainSpec(ClusterSpec):
         none="dense alone",
         flag="--reducer",
     )
-    workers: int = option(8, "N", "Number of workers (ranks, GPUs).", parse=parse_workers)
-    steps: int = option(200, "N", "Training steps.")
-    seeds: int = option(3, "N", "How often everything is trained, from --seed on.")
-    text: tuple[str, ...] = option(
+    workers: int = cluster_spec.option(8, "N", "Number of workers (ranks, GPUs).", parse=cluster_spec.parse_workers)
+    steps: int = cluster_spec.option(200, "N", "Training steps.")
+    seeds: int = cluster_spec.option(3, "N", "How often everything is trained, from --seed on.")
+    text: tuple[str, ...] = cluster_spec.option(
         (), "PATH", "UTF-8 text for a language model; repeatable, read in order.", none="no text"
     )
-    evaluate_every: int = option(20, "N", "Steps from one evaluation on held-out data to the next.")
-    learning_rates: tuple[str, ...] = option(
+    evaluate_every: int = cluster_spec.option(20, "N", "Steps from one evaluation on held-out data to the next.")
+    learning_rates: tuple[str, ...] = cluster_spec.option(
         (),
         "REDUCER=RATE",
         "Another learning rate than the model's for one reducer; repeatable.",
         none="the model's",
         flag="--learning-rate",
     )
-    target_loss: float | None = option(
+    target_loss: float | None = cluster_spec.option(
         None, "X", "Loss on held-out data to be reached.", none="lowest that dense reaches"
     )
-    target_accuracy: float | None = option(
+    target_accuracy: float | None = cluster_spec.option(
         None, "X", "Share of right answers to be reached, 0.9 for 90 %.", none="none"
     )
     collective: str = "auto"
-    library: str | None = option(None, **LIBRARY)
-    gpu: str | None = option(None, **GPU)
-    compute: str | None = option(
+    library: str | None = cluster_spec.option(None, **cluster_spec.LIBRARY)
+    gpu: str | None = cluster_spec.option(None, **cluster_spec.GPU)
+    compute: str | None = cluster_spec.option(
         None,
         "TIME",
         "Time of forward, backward and optimizer with its unit; added to the exchange, without overlap.",
         none="estimated",
     )
-    profile: str | None = option(
+    profile: str | None = cluster_spec.option(
         None,
         "NAME|FILE",
         "Compute profile whose forward, backward and optimizer are added instead (see s2sim list profiles).",
@@ -83,9 +73,9 @@ class TrainSpec(ClusterSpec):
     )
 
     def __post_init__(self) -> None:
-        ClusterSpec.__post_init__(self)
-        check_tuples(self, "reducers", "text", "learning_rates")
-        check_integer(self.workers, self.steps, self.seeds, self.evaluate_every)
+        cluster_spec.ClusterSpec.__post_init__(self)
+        cluster_spec.check_tuples(self, "reducers", "text", "learning_rates")
+        cluster_spec.check_integer(self.workers, self.steps, self.seeds, self.evaluate_every)
         for flag, number, most in (
             ("--workers", self.workers, _MAX_STEPS),
             ("--steps", self.steps, _MAX_STEPS),

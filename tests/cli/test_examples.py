@@ -102,6 +102,11 @@ def own_files(tmp_path, monkeypatch, profiler_step):
     (tmp_path / "changes.toml").write_text(
         '[[change]]\nname = "rate"\noptions = [{ "nic.rate" = "100Gbps", price = "500 USD/node" }]\n'
     )
+    (tmp_path / "topo.xml").write_text(
+        '<system version="1"><cpu><pci busid="1" device="0x2330"><gpu sm="90"/></pci>'
+        '<nic><net name="mlx5_0" speed="400000"/></nic></cpu></system>'
+    )
+    (tmp_path / "topo.txt").write_text("GPU0 GPU1 NIC0\nGPU0 X NV18 PIX\nGPU1 NV18 X SYS\n")
     (tmp_path / "transfers.csv").write_text("start_s,src,dst,bytes\n0,0,4,1000000\n1e-5,0,8,500000\n")
     header, *rows = (data_directory("measured/curves") / "index.csv").read_text().splitlines()
     (line,) = [line for line in rows if line.startswith("hkbu_osu_latency_10gbe,")]

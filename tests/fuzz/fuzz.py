@@ -61,6 +61,16 @@ RCCL_JSON = json.dumps([{**_OF_RCCL, "wrong": "0"}, {**_OF_RCCL, "size": 1024, "
 RCCL_CSV = "numCycle,collective,ranks,ranksPerNode,gpusPerRank,size,inplace,time,#wrong\n0,AllReduce,8,4,1,8,0,10.5,0\n"
 
 
+NODE_XML = (
+    '<system version="1"><cpu numaid="0"><pci busid="1" device="0x2330" link_speed="32.0 GT/s PCIe" link_width="16">'
+    '<gpu sm="90"><nvlink target="2" count="4" tclass="0x030200"/></gpu></pci><pci busid="2"><gpu sm="90"/></pci>'
+    '<nic><net name="mlx5_0" speed="400000"/></nic></cpu></system>'
+)
+NODE_MATRIX = (
+    "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNV18\tPIX\t0-7\nGPU1\tNV18\t X \tSYS\t0-7\n\n  NIC0: mlx5_0\n"
+)
+
+
 @dataclass(frozen=True)
 class Reader:
     """What reads files: their content by name, and the function that is given their folder."""
@@ -186,6 +196,7 @@ def readers() -> dict[str, Reader]:
     from s2sim.traffic.flows import read_transfers
     from s2sim.traffic.measured_files import read_measured
     from s2sim.validation.curve import read_folder
+    from s2sim.validation.import_machine import import_machine
     from s2sim.validation.iteration_result import read_iterations
 
     def arrays() -> dict[str, np.ndarray]:
@@ -247,6 +258,10 @@ def readers() -> dict[str, Reader]:
         "nccl-tests-json": Reader(text("m.json", NCCL_JSON), lambda at: read_measured(at / "m.json")),
         "rccl-tests-json": Reader(text("m.json", RCCL_JSON), lambda at: read_measured(at / "m.json")),
         "rccl-tests-csv": Reader(text("m.csv", RCCL_CSV), lambda at: read_measured(at / "m.csv")),
+        "nccl-topology": Reader(text("n.xml", NODE_XML), lambda at: import_machine(at / "n.xml").text),
+        "nvidia-smi-topo": Reader(
+            text("n.txt", NODE_MATRIX), lambda at: import_machine(at / "n.txt", gpu="h100", nic_rate="1Gbps").text
+        ),
         "transfers": Reader(lambda: shipped(INPUT / "transfers.csv"), lambda at: read_transfers(at / "transfers.csv")),
         "sizes": Reader(lambda: shipped(INPUT / "sizes.txt"), lambda at: read_sizes(at / "sizes.txt")),
         "weights": Reader(

@@ -4,19 +4,8 @@ from __future__ import annotations
 
 from math import ceil, log2
 
+from s2sim.claims import paper
 from s2sim.claims.grid import message_bytes, normal_gradient
-from s2sim.claims.paper import (
-    Chart,
-    Claim,
-    Line,
-    Paper,
-    PaperEffort,
-    PaperPart,
-    Table,
-    figure_claim,
-    judge_condition,
-    not_testable,
-)
 from s2sim.claims.training_outcomes import SAME_POINTS, TrainingComparison, accuracy_claim, loop_part
 from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.gradients.gradient import Gradient
@@ -40,7 +29,7 @@ def _relative_to_pairs(option: str, gradient: Gradient) -> float:
     return message_bytes(option, gradient) / message_bytes("topk:density=0.01", gradient)
 
 
-def _bloom(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def _bloom(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     gradient = normal_gradient([(269_722,)])
     shares = {
         rate: _relative_to_pairs(f"deepreduce:density=0.01,fpr={rate}", gradient)
@@ -51,7 +40,7 @@ def _bloom(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     saves = 1 - shares[0.001]
     poly = 1 - _relative_to_pairs("deepreduce:density=0.01,index=raw,values=poly", gradient)
     claims = (
-        figure_claim(
+        paper.figure_claim(
             "BF-P0 with a rate of 0.001 sends 33 % less than top 1 % (ResNet-20)",
             "section on ResNet-20, CIFAR-10",
             0.33,
@@ -60,16 +49,16 @@ def _bloom(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             form="{:.0%}",
             published_form="33 %",
         ),
-        Claim(
+        paper.Claim(
             "BF-P0 sends more than plain top 1 % once the rate is over 0.004",
             "section on ResNet-20, CIFAR-10",
             "0.004",
             f"between {below:g} and {turns:g}",
-            judge_condition(below <= 0.004 <= turns),
+            paper.judge_condition(below <= 0.004 <= turns),
             "reproduced where 0.004 lies between the last rate that saves and the first that does not",
             f"at 0.004 real messages have {shares[0.004]:.0%} of plain pairs",
         ),
-        figure_claim(
+        paper.figure_claim(
             "Fit-Poly saves about 40 % of top 1 % (ResNet-20)",
             "section on ResNet-20, CIFAR-10",
             0.40,
@@ -81,13 +70,15 @@ def _bloom(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     )
     rows = tuple((f"{rate:g}", f"{share:.2f}") for rate, share in shares.items())
     title = "BF-P0 at 1 % of ResNet-20: bytes over those of plain pairs"
-    table = Table(title, ("rate of false positives", "share"), rows)
-    line = Line("BF-P0", tuple(sorted(shares)), tuple(shares[rate] for rate in sorted(shares)))
-    chart = Chart("BF-P0 at 1 %", "rate of false positives", "bytes over those of plain pairs", (line,), True, True)
-    return PaperPart(claims, (table,), (chart,))
+    table = paper.Table(title, ("rate of false positives", "share"), rows)
+    line = paper.Line("BF-P0", tuple(sorted(shares)), tuple(shares[rate] for rate in sorted(shares)))
+    chart = paper.Chart(
+        "BF-P0 at 1 %", "rate of false positives", "bytes over those of plain pairs", (line,), True, True
+    )
+    return paper.PaperPart(claims, (table,), (chart,))
 
 
-def _volumes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def _volumes(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     claims, rows = [], []
     coding = watched(progress, "coding gradients of an LSTM and MobileNet", _VOLUMES.items())
     for (name, size), (pairs_published, published) in coding:
@@ -106,13 +97,13 @@ def _volumes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
                 why += f"; without the order of values, {order:.4f}, as plain indices may be sent in that order"
             text = f"{code} sends {volume:.4f} of dense at top 10 % ({name})"
             about = text, "tables of federated learning", volume, found[code], why
-            claims.append(figure_claim(*about, form="{:.4f}"))
+            claims.append(paper.figure_claim(*about, form="{:.4f}"))
         rows.append((name, f"{pairs + beside:.4f}", *(f"{found[code]:.4f}" for code in _CODES)))
-    table = Table("Volume over dense at 10 %", ("model", "plain pairs", *_CODES), tuple(rows))
-    return PaperPart(tuple(claims), (table,))
+    table = paper.Table("Volume over dense at 10 %", ("model", "plain pairs", *_CODES), tuple(rows))
+    return paper.PaperPart(tuple(claims), (table,))
 
 
-def _in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def _in_the_loop(effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     text = "BF-P0 loses no accuracy that top-k has not lost, in the loop at 1 % (small convolutional network)"
     about = (text, "table of MobileNet: 87.58 % against 87.08 % of top 10 %", "+0.5 points")
     reducers = {"top 1 %": "topk:density=0.01", "BF-P0 at 1 %": "deepreduce:density=0.01"}
@@ -125,7 +116,7 @@ def _in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     )
 
 
-_FEDERATED = not_testable(
+_FEDERATED = paper.not_testable(
     "2.2 times as fast as top-k and 7.8 times as dense at 100 Mb/s, coding included",
     "table of federated learning in one region",
     "needs a server with 56 clients, which are no ranks that all end alike",
@@ -134,7 +125,7 @@ _FEDERATED = not_testable(
 )
 
 
-PAPER = Paper(
+PAPER = paper.Paper(
     name="deepreduce",
     title="DeepReduce: A Sparse-tensor Communication Framework for Federated Deep Learning",
     source="Xu, Kostopoulou, Dutta, Li, Ntoulas and Kalnis, NeurIPS 2021",
@@ -146,5 +137,5 @@ PAPER = Paper(
             "those of polynomials on their number"
         ),
     ),
-    parts=(_bloom, _volumes, _in_the_loop, PaperPart((_FEDERATED,))),
+    parts=(_bloom, _volumes, _in_the_loop, paper.PaperPart((_FEDERATED,))),
 )

@@ -5,21 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
+from s2sim.claims import paper
 from s2sim.claims.grid import compare_rows, milliseconds
-from s2sim.claims.paper import (
-    WITHIN,
-    Chart,
-    Claim,
-    Line,
-    Paper,
-    PaperEffort,
-    PaperPart,
-    Table,
-    figure_claim,
-    judge_condition,
-    judge_within,
-    not_testable,
-)
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rows import Row
 
@@ -53,7 +40,7 @@ def _blocks(density: float, path: str, progress: ProgressWatcher) -> dict[str, R
     return _both(progress, f"nic.path={path}", trace=trace)
 
 
-def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def _micro_benchmark(effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     densities = (0.2, 0.1, 0.04, 0.02, 0.01) if effort.quick else tuple(PUBLISHED_MS)
     found = {density: _blocks(density, "switch", progress) for density in densities}
     staged = {density: _blocks(density, "staged", progress)[_OURS].time_s.total for density in _RDMA_MS}
@@ -62,7 +49,7 @@ def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPar
     least = min(densities)
     published, own = _NCCL_MS / PUBLISHED_MS[least], nccl / ours[least]
     claims = (
-        figure_claim(
+        paper.figure_claim(
             "NCCL takes 17.2 ms for 100 MiB on 8 workers at 100 Gb/s with GPUDirect",
             _NOTEBOOKS,
             _NCCL_MS,
@@ -70,19 +57,19 @@ def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPar
             "a ring of 8 at 100 Gb/s needs 14.7 ms",
             form="{:.1f} ms",
         ),
-        Claim(
+        paper.Claim(
             "OmniReduce takes ever less as blocks are zero, with GPUDirect",
             _NOTEBOOKS,
             ", ".join(f"{PUBLISHED_MS[density]} ms ({density:.0%} not zero)" for density in densities),
             ", ".join(f"{time:.1f} ms ({density:.0%})" for density, time in ours.items()),
-            judge_condition(
-                all(judge_within(ours[density], PUBLISHED_MS[density]) == "reproduced" for density in densities)
+            paper.judge_condition(
+                all(paper.judge_within(ours[density], PUBLISHED_MS[density]) == "reproduced" for density in densities)
             ),
-            f"{WITHIN}, at each density",
+            f"{paper.WITHIN}, at each density",
             "here it takes what its bytes take: 8 aggregators on the workers themselves send as many as 8 of their own "
             "would. Theirs needs 1.6 to 2 ms more throughout, which its slots and threads take and is not public",
         ),
-        figure_claim(
+        paper.figure_claim(
             f"it is {published:.1f} times as fast as NCCL where 1 % of blocks is not zero",
             _NOTEBOOKS,
             published,
@@ -90,15 +77,18 @@ def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPar
             "what theirs takes beside bytes weighs most where these are few",
             form="{:.2f}x",
         ),
-        Claim(
+        paper.Claim(
             "without GPUDirect zeros save little: 17.2 ms with a tenth of the blocks, 16.4 ms with a hundredth",
             _NOTEBOOKS,
             ", ".join(f"{time} ms ({density:.0%})" for density, time in _RDMA_MS.items()),
             ", ".join(f"{milliseconds(time)} ({density:.0%})" for density, time in staged.items()),
-            judge_condition(
-                all(judge_within(1e3 * staged[density], time) == "reproduced" for density, time in _RDMA_MS.items())
+            paper.judge_condition(
+                all(
+                    paper.judge_within(1e3 * staged[density], time) == "reproduced"
+                    for density, time in _RDMA_MS.items()
+                )
             ),
-            f"{WITHIN}, at both densities",
+            f"{paper.WITHIN}, at both densities",
             "theirs copies the whole tensor to the host and back whatever is zero; here blocks that are not zero alone "
             "pass through the host",
         ),
@@ -106,12 +96,12 @@ def _micro_benchmark(effort: PaperEffort, progress: ProgressWatcher) -> PaperPar
     ascending = sorted(densities)
     x = tuple(100 * density for density in ascending)
     times = {"published": PUBLISHED_MS, "ours": ours, "NCCL, ours": dict.fromkeys(ascending, nccl)}
-    lines = tuple(Line(name, x, tuple(ms[density] for density in ascending)) for name, ms in times.items())
+    lines = tuple(paper.Line(name, x, tuple(ms[density] for density in ascending)) for name, ms in times.items())
     title, axes = "All-reduce of 100 MiB on 8 workers, 100 Gb/s with GPUDirect", ("blocks that are not zero in %", "ms")
-    return PaperPart(claims, (), (Chart(title, *axes, lines, log_x=True, log_y=True),))
+    return paper.PaperPart(claims, (), (paper.Chart(title, *axes, lines, log_x=True, log_y=True),))
 
 
-def _end_to_end(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def _end_to_end(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     def speedups(names: Iterable[str], *overrides: str) -> dict[str, float]:
         found = {}
         for name in names:
@@ -122,7 +112,7 @@ def _end_to_end(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     found = speedups(_END_TO_END)
     slow = speedups(("DeepLight", "NCF"), "nic.rate=10Gbps", "nic.transport=tcp", "nic.path=staged")
     claims = [
-        figure_claim(
+        paper.figure_claim(
             f"{name}: {published} times as fast as NCCL at 100 Gb/s",
             _BARS,
             published,
@@ -135,7 +125,7 @@ def _end_to_end(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     ]
     best = max(slow, key=lambda name: slow[name])
     claims += [
-        figure_claim(
+        paper.figure_claim(
             "up to 8.2 times as fast, at 10 Gb/s",
             "abstract; that it is at 10 Gb/s is inferred",
             8.2,
@@ -146,7 +136,7 @@ def _end_to_end(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             form=f"{{:.2f}}x ({best})",
             published_form="{}x",
         ),
-        not_testable(
+        paper.not_testable(
             "LSTM on the Billion Word corpus: 1.1 times at 100 Gb/s",
             _BARS,
             "missing: a layer table and compute times of that LSTM with two tables of 793,471 words",
@@ -159,7 +149,7 @@ def _end_to_end(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
         for name, (_, _, published) in _END_TO_END.items()
     )
     columns = ("model", "published", "100 Gb/s", "10 Gb/s, TCP")
-    return PaperPart(tuple(claims), (Table("Iterations on 8 V100: speed-up over dense", columns, rows),))
+    return paper.PaperPart(tuple(claims), (paper.Table("Iterations on 8 V100: speed-up over dense", columns, rows),))
 
 
 _WHY = {
@@ -171,7 +161,7 @@ _WHY = {
     "VGG-19": "no block is zero here; the zeros of theirs, a third of elements, are not modelled",
 }
 
-PAPER = Paper(
+PAPER = paper.Paper(
     name="omnireduce",
     title="Efficient Sparse Collective Communication and its application to Accelerate Distributed Deep Learning",
     source="Fei, Ho, Sahu, Canini and Sapio, SIGCOMM 2021; github.com/sands-lab/omnireduce",

@@ -2,18 +2,8 @@
 
 from __future__ import annotations
 
+from s2sim.claims import paper
 from s2sim.claims.grid import compare_rows, message_bytes, milliseconds, normal_gradient
-from s2sim.claims.paper import (
-    WITHIN,
-    Claim,
-    Paper,
-    PaperEffort,
-    PaperPart,
-    Table,
-    figure_claim,
-    judge_condition,
-    judge_within,
-)
 from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.experiment.rows import Row
 
@@ -54,10 +44,10 @@ def resnet18_shapes() -> list[tuple[int, ...]]:
     return [*shapes, (10, 512), (10,)]
 
 
-def _bytes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def _bytes(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     gradient = normal_gradient(resnet18_shapes())
     claims = tuple(
-        figure_claim(
+        paper.figure_claim(
             f"{name}: {published} MB an epoch of CIFAR-10 (ResNet-18, 16 workers)",
             _TABLE,
             published,
@@ -68,7 +58,7 @@ def _bytes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
         )
         for name, published in watched(progress, "messages of ResNet-18", PUBLISHED_MIB.items())
     )
-    return PaperPart(claims)
+    return paper.PaperPart(claims)
 
 
 def _on_cluster(reducers: tuple[str, ...], progress: ProgressWatcher, **size: str) -> dict[str, Row]:
@@ -76,7 +66,7 @@ def _on_cluster(reducers: tuple[str, ...], progress: ProgressWatcher, **size: st
     return compare_rows("tcp-10g", progress, **own, **size)
 
 
-def _time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def _time(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     """Return what each method saves of a batch: dense's exchange less its own with encoding and decoding."""
     rows = _on_cluster(tuple(_PUBLISHED_MS), progress, model="resnet-18")
     saved = {name: rows["dense"].time_s.total - row.time_s.total for name, row in rows.items()}
@@ -93,40 +83,40 @@ def _time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
         "ef-signsgd": "theirs packs signs in Python and unpacks 16 gathered messages",
     }
     claims = [
-        Claim(
+        paper.Claim(
             f"{name} saves {_PUBLISHED_MS['dense'] - _PUBLISHED_MS[name]} ms of a batch (ResNet-18, 16 GPUs, 10 Gb/s)",
             _TABLE,
             milliseconds(theirs[name]),
             milliseconds(saved[name]),
-            judge_within(saved[name], theirs[name]),
-            WITHIN,
+            paper.judge_within(saved[name], theirs[name]),
+            paper.WITHIN,
             why,
         )
         for name, why in shown.items()
     ]
     faster = [name for name, seconds in saved.items() if name != "dense" and seconds > 0]
     others = [name for name in faster if not name.startswith("powersgd")]
-    only = Claim(
+    only = paper.Claim(
         "it is the only method tested that is consistently faster than SGD on an optimised backend",
         "abstract",
         "-",
         f"faster than dense: {len(faster)} of {len(saved) - 1}",
-        judge_condition(not others),
+        paper.judge_condition(not others),
         "reproduced where no other method of the table saves time",
         "counted in kernels all of them save time on 10 Gb/s; theirs lost it on the host. Random blocks are faster "
         "than dense in the paper's own table too, at a cost in accuracy",
     )
     cells = [(name, *map(milliseconds, (row.time_s.total, saved[name], theirs[name]))) for name, row in rows.items()]
     title = "A batch of ResNet-18 on 16 GPUs: exchange with encoding and decoding, and what it saves"
-    table = Table(title, ("method", "ours", "saves", "saves as published"), tuple(cells))
-    return PaperPart((*claims, only), (table,))
+    table = paper.Table(title, ("method", "ours", "saves", "saves as published"), tuple(cells))
+    return paper.PaperPart((*claims, only), (table,))
 
 
-def _language_model(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def _language_model(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     dense_s = _on_cluster(("dense",), progress, scale_to=_LSTM_PARAMETERS)["dense"].time_s.total
     own_s = _on_cluster(("dense", "powersgd:rank=4"), progress, model="lstm")["powersgd:rank=4"].time_s.total
     saved, published = dense_s - own_s, 1e-3 * (_LSTM_MS["dense"] - _LSTM_MS["powersgd:rank=4"])
-    claim = figure_claim(
+    claim = paper.figure_claim(
         "rank 4 saves 166 ms of a batch of an LSTM on WikiText-2 (16 GPUs, 10 Gb/s)",
         _TABLE,
         1e3 * published,
@@ -135,10 +125,10 @@ def _language_model(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPar
         "model untied, which sends a third more",
         form="{:.1f} ms",
     )
-    return PaperPart((claim,))
+    return paper.PaperPart((claim,))
 
 
-PAPER = Paper(
+PAPER = paper.Paper(
     name="powersgd",
     title="PowerSGD: Practical Low-Rank Gradient Compression for Distributed Optimization",
     source="Vogels, Karimireddy and Jaggi, NeurIPS 2019, arXiv:1905.13727",

@@ -6,19 +6,8 @@ from collections.abc import Callable
 from itertools import starmap
 from typing import TypeAlias
 
+from s2sim.claims import paper
 from s2sim.claims.grid import SweepTime, sweep
-from s2sim.claims.paper import (
-    IN_RANGE,
-    Chart,
-    Claim,
-    Line,
-    Paper,
-    PaperEffort,
-    PaperPart,
-    Table,
-    judge_condition,
-    judge_in_range,
-)
 from s2sim.claims.training_outcomes import TrainingComparison, loop_part, loss_claim
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rows import ROUNDING_ERROR
@@ -48,7 +37,7 @@ _ABSTRACT = "abstract; model, baseline and network not given"
 _NEAR = f"reproduced where ours is within {100 * _POINTS:.0f} points of 81 %"
 
 
-def in_the_loop(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def in_the_loop(effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     """Return the accuracy claim for every setting."""
     loop = TrainingComparison(
         "lstm-lm:width=32,sequences=8,length=16",
@@ -111,7 +100,7 @@ def speedup(times: Times, cluster: str, what: str, against: str) -> float:
     return times[cluster][against].iteration_s / times[cluster][what].iteration_s
 
 
-def _saved_views(name: str, times: Times) -> tuple[Table, Chart]:
+def _saved_views(name: str, times: Times) -> tuple[paper.Table, paper.Chart]:
     """Return communication times of a model's tables, the share that each saves at each rate, and its error."""
 
     def saved(what: str, cluster: str) -> float:
@@ -126,12 +115,12 @@ def _saved_views(name: str, times: Times) -> tuple[Table, Chart]:
     title = f"{name}: communication of the tables alone, (saved of a dense all-reduce of them)"
     over_rates = f"{name}: communication of the tables saved, against a dense all-reduce of them (published: 81 %)"
     return (
-        Table(title, ("", *CLUSTERS, "relative L2 error"), tuple(rows)),
+        paper.Table(title, ("", *CLUSTERS, "relative L2 error"), tuple(rows)),
         _chart(over_rates, "saved (%)", _ALL[1:], lambda what, where: 100 * saved(what, where)),
     )
 
 
-def _speed_views(name: str, times: Times) -> tuple[Table, Chart]:
+def _speed_views(name: str, times: Times) -> tuple[paper.Table, paper.Chart]:
     """Return iteration times of a model, and their speed-ups over dense at each rate."""
 
     def faster(what: str, cluster: str) -> float:
@@ -143,37 +132,39 @@ def _speed_views(name: str, times: Times) -> tuple[Table, Chart]:
     )
     title = f"{name}: speed-up of an iteration over dense (published: 1.8x over the state of the art)"
     return (
-        Table(f"{name}: iterations of 16 GPUs (times as fast as dense)", ("", *CLUSTERS), rows),
+        paper.Table(f"{name}: iterations of 16 GPUs (times as fast as dense)", ("", *CLUSTERS), rows),
         _chart(title, "times as fast as dense", _ALL, faster),
     )
 
 
-def _chart(title: str, y: str, names: tuple[str, ...], value: Callable[[str, str], float]) -> Chart:
+def _chart(title: str, y: str, names: tuple[str, ...], value: Callable[[str, str], float]) -> paper.Chart:
     rates_Gbps = (100.0, 25.0, 10.0, 1.0)
-    lines = tuple(Line(what, rates_Gbps, tuple(value(what, where) for where in CLUSTERS)) for what in names)
-    return Chart(title, "rate of an interface (Gb/s)", y, lines, log_x=True)
+    lines = tuple(paper.Line(what, rates_Gbps, tuple(value(what, where) for where in CLUSTERS)) for what in names)
+    return paper.Chart(title, "rate of an interface (Gb/s)", y, lines, log_x=True)
 
 
-def in_time(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def in_time(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     """Return these claims, with the times behind them."""
     whole = {name: sweep_model(model, progress, tables_only=False) for name, model in MODELS.items()}
     tables = {name: sweep_model(model, progress, tables_only=True) for name, model in TABLES.items()}
     views = [*starmap(_saved_views, tables.items()), *starmap(_speed_views, whole.items())]
-    return PaperPart(
+    return paper.PaperPart(
         claims=(*_saving_claims(tables), *_speed_claims(whole), _error_claim(tables)),
         tables=tuple(table for table, _ in views),
         pictures=tuple(chart for _, chart in views),
     )
 
 
-def _saving_claims(tables: dict[str, Times]) -> tuple[Claim, ...]:
+def _saving_claims(tables: dict[str, Times]) -> tuple[paper.Claim, ...]:
     name, times = next(iter(tables.items()))
     every = [saved_share(each, cluster, _AUTHORS_ROW, "dense") for each in tables.values() for cluster in CLUSTERS]
     first, slowest = times[FIRST], saved_share(times, "1 Gb/s", _AUTHORS_ROW, "OmniReduce")
 
-    def claim(pair: tuple[str, str], text: str, why: str) -> Claim:
+    def claim(pair: tuple[str, str], text: str, why: str) -> paper.Claim:
         ours, text = saved_share(times, FIRST, *pair), f"{text} ({name}, {FIRST})"
-        return Claim(text, _ABSTRACT, "81 %", f"{ours:.0%}", judge_condition(abs(ours - _SAVED) <= _POINTS), _NEAR, why)
+        return paper.Claim(
+            text, _ABSTRACT, "81 %", f"{ours:.0%}", paper.judge_condition(abs(ours - _SAVED) <= _POINTS), _NEAR, why
+        )
 
     return (
         claim(
@@ -205,7 +196,7 @@ def _saving_claims(tables: dict[str, Times]) -> tuple[Claim, ...]:
     )
 
 
-def _speed_claims(whole: dict[str, Times]) -> tuple[Claim, ...]:
+def _speed_claims(whole: dict[str, Times]) -> tuple[paper.Claim, ...]:
     places = [(times, cluster) for times in whole.values() for cluster in CLUSTERS]
 
     def over_best(what: str) -> list[float]:
@@ -236,20 +227,20 @@ def _speed_claims(whole: dict[str, Times]) -> tuple[Claim, ...]:
         ),
     )
     return tuple(
-        Claim(text, _ABSTRACT, "1.8x", bounds(ours), judge_in_range(ours, _SPEEDUP), IN_RANGE, why)
+        paper.Claim(text, _ABSTRACT, "1.8x", bounds(ours), paper.judge_in_range(ours, _SPEEDUP), paper.IN_RANGE, why)
         for text, ours, why in claimed
     )
 
 
-def _error_claim(tables: dict[str, Times]) -> Claim:
+def _error_claim(tables: dict[str, Times]) -> paper.Claim:
     errors = {name: times[FIRST][_AUTHORS_ROW].error or 0.0 for name, times in tables.items()}
     repaired = max(times[FIRST][_REPAIRED_ROW].error or 0.0 for times in tables.values())
-    return Claim(
+    return paper.Claim(
         "same accuracy: what authors' settings recover of the tables' sum",
         "abstract; settings of the code",
         "no loss",
         " and ".join(f"{format_ratio(error, 3)} ({name})" for name, error in errors.items()) + " relative L2 error",
-        judge_condition(max(errors.values()) < 1),
+        paper.judge_condition(max(errors.values()) < 1),
         "reproduced where the relative L2 error of the aggregate is below 1, which sending nothing has",
         "as many cells as a quarter (GNMT) or a thousandth (LSTM) of one rank's values cannot hold the sum of 16; the "
         "code that was measured never writes what it decodes into the gradient, so that its accuracy tells nothing "
@@ -257,7 +248,7 @@ def _error_claim(tables: dict[str, Times]) -> Claim:
     )
 
 
-PAPER = Paper(
+PAPER = paper.Paper(
     name="s2-reducer",
     title="S2 Reducer: High-Performance Sparse Communication to Accelerate Distributed Deep Learning",
     source="Ge, Fu, Lai, Deng and Li, ICASSP 2022, arXiv:2110.02140; github.com/GeKeShi/Sparse_Sketch_Reducer",

@@ -7,20 +7,8 @@ from functools import partial
 
 import numpy as np
 
+from s2sim.claims import paper
 from s2sim.claims.grid import ClusterSetting, GridRecorder, SettingGain
-from s2sim.claims.paper import (
-    IN_RANGE,
-    WITHIN,
-    Claim,
-    Paper,
-    PaperEffort,
-    PaperPart,
-    Table,
-    figure_claim,
-    judge_condition,
-    judge_in_range,
-    judge_within,
-)
 from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.reducers.run import reduce_once
 
@@ -60,7 +48,7 @@ def crossing(sends_less: Callable[[float], bool], low: float, high: float) -> fl
     return (low + high) / 2
 
 
-def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def _thresholds(effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     def less_than_pairs(density: float, ranks: int) -> bool:
         own, pairs = (sent_bytes(f"{name}:density={density:.6f}", ranks) for name in ("topka2a", "topk"))
         return own < pairs
@@ -73,18 +61,18 @@ def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     dense = sent_bytes("dense", 8)
     most = crossing(lambda density: sent_bytes(f"topka2a:density={density:.6f}", 8) >= dense, 0.3, 0.7)
     claims = (
-        Claim(
+        paper.Claim(
             f"it sends less than gathered pairs above a density of 1/(2(P-1)), {PUBLISHED_LEAST[32]:g} for 32 GPUs",
             _README,
             ", ".join(f"{PUBLISHED_LEAST[ranks]:g} (P={ranks})" for ranks in counts),
             ", ".join(f"{density:.4g} (P={ranks})" for ranks, density in least.items()),
-            judge_condition(
-                all(judge_within(least[ranks], PUBLISHED_LEAST[ranks]) == "reproduced" for ranks in counts)
+            paper.judge_condition(
+                all(paper.judge_within(least[ranks], PUBLISHED_LEAST[ranks]) == "reproduced" for ranks in counts)
             ),
-            f"{WITHIN}, for each number of GPUs",
+            f"{paper.WITHIN}, for each number of GPUs",
             "bytes of real messages, found by halving an interval; the rule is about bytes and knows no latency",
         ),
-        figure_claim(
+        paper.figure_claim(
             "it sends less than dense below a density of one half",
             _README,
             PUBLISHED_MOST,
@@ -93,10 +81,10 @@ def _thresholds(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             form="{:.3g}",
         ),
     )
-    return PaperPart(claims)
+    return paper.PaperPart(claims)
 
 
-def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+def _speed(effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     places = [ClusterSetting(name, "tcp-10g", fields) for name, fields in _RATES.items()]
     disciplines = ("ddp",) if effort.quick else ("ddp", "topka2a")
     progress.start(len(_MODELS) * len(places) * len(disciplines), "iterations of 32 GPUs")
@@ -115,42 +103,44 @@ def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
         setting = f"{_MODELS[gain.model][0]}, batch {gain.batch}", gain.cluster, gain.reducer.partition("=")[2]
         rows.append((*setting, f"{1e3 * gain.dense_s:.0f} ms", f"{1e3 * gain.time_s:.0f} ms", f"{gain.speedup:.2f}x"))
     claims = [
-        Claim(
+        paper.Claim(
             "up to 73 % faster than PyTorch's DDP on 32 GPUs",
             f"{_README}; read there, not in the paper",
             f"{_BEST}x",
             f"{best.speedup:.2f}x ({_MODELS[best.model][0]}, batch {best.batch}, {best.reducer.partition('=')[2]} "
             "kept)",
-            judge_within(best.speedup, _BEST),
-            f"{WITHIN}, ours being the best of {sum(map(len, slow.values()))} set-ups with 10 GbE",
+            paper.judge_within(best.speedup, _BEST),
+            f"{paper.WITHIN}, ours being the best of {sum(map(len, slow.values()))} set-ups with 10 GbE",
             "bytes bound it by 2: what dense sends twice, it sends once as dense sums",
         )
     ]
     for model, (name, _, published) in _MODELS.items():
         speedups = [gain.speedup for gain in slow[model]]
         claims.append(
-            Claim(
+            paper.Claim(
                 f"up to {published - 1:.0%} faster with {name}",
                 _README,
                 f"{published}x",
                 f"{min(speedups):.2f}x to {max(speedups):.2f}x",
-                judge_in_range(speedups, published),
-                IN_RANGE,
+                paper.judge_in_range(speedups, published),
+                paper.IN_RANGE,
                 "over mini-batches and densities, which the paper's summary does not tell",
             )
         )
     fast = [gain.speedup for gains in found.values() for gain in gains if gain.cluster != "10 GbE"]
 
-    table = Table("Iterations of 32 GPUs", ("model", "network", "kept", "dense", "TopKA2A", "speed-up"), tuple(rows))
+    table = paper.Table(
+        "Iterations of 32 GPUs", ("model", "network", "kept", "dense", "TopKA2A", "speed-up"), tuple(rows)
+    )
     orders = " and as with ".join(disciplines)
     setup = (
         f"with 100 Gb/s InfiniBand in place of 10 GbE the same comes to {min(fast):.2f}x to {max(fast):.2f}x",
         f"gradients leave as with {orders}; what is compared with is dense in the same buckets",
     )
-    return PaperPart(tuple(claims), (table,), (), setup)
+    return paper.PaperPart(tuple(claims), (table,), (), setup)
 
 
-PAPER = Paper(
+PAPER = paper.Paper(
     name="topka2a",
     title="Sparse Gradient Communication with AlltoAll for Accelerating Distributed Deep Learning",
     source="Peng, Li, Shi and Li, ICPP 2024, and the thesis of Z. Li, HKUST 2024",

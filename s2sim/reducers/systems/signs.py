@@ -14,23 +14,13 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
-from s2sim.reducers.shared.gathered import (
-    Aggregate,
-    Gathered,
-    Message,
-    NumberFormat,
-    aggregate_option,
-    layer_vectors,
-    read_numbers,
-    read_signs,
-    write_signs,
-)
+from s2sim.reducers.shared import gathered
 
 _ONE = np.float32(1)
 
 
 @dataclass(slots=True)
-class SignSgdVote(Gathered):
+class SignSgdVote(gathered.Gathered):
     """Every element becomes 1 or -1: the sign that most ranks have; a bit to whoever counts, a bit back.
 
     J. Bernstein et al., "signSGD: compressed optimisation for non-convex problems", ICML 2018, algorithm 3, and
@@ -40,7 +30,7 @@ class SignSgdVote(Gathered):
     gradient but the direction of a step, whose length is the learning rate.
     """
 
-    aggregate: Aggregate = option(
+    aggregate: gathered.Aggregate = option(
         "two-phase", "Parts of every tensor counted by their owners, all by rank 0, or by everybody."
     )
     wire: Literal["packed", "int8"] = option(
@@ -59,7 +49,7 @@ class SignSgdVote(Gathered):
     )
 
     def __post_init__(self) -> None:
-        Gathered.__post_init__(self)
+        gathered.Gathered.__post_init__(self)
         if self.wire == "int8" and self.aggregate != "two-phase":
             raise OptionError(
                 f"signsgd-vote: wire=int8 is summed by an all-reduce: leave aggregate={self.aggregate} out"
@@ -68,7 +58,7 @@ class SignSgdVote(Gathered):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Send signs, count, send the sign of most."""
         if self.wire != "int8":
-            return (yield from Gathered.reduce(self, rank, gradient))
+            return (yield from gathered.Gathered.reduce(self, rank, gradient))
         if rank.size > np.iinfo(np.int8).max:
             raise OptionError(f"signsgd-vote: {rank.size} ranks' votes do not fit into wire=int8: leave it out")
         rank.work(cost.write_codes(gradient.size, gradient.size))
@@ -79,25 +69,25 @@ class SignSgdVote(Gathered):
         mean = rank.replicated(lambda: total.value.map(lambda votes: np.sign(votes).astype(np.float32)))
         return Reduced(mean, sent=lambda: own.map(lambda signs: signs.astype(np.float32)))
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+    def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         """Return signs: of the elements, or of the votes."""
-        return (write_signs(vector, "packed"),)
+        return (gathered.write_signs(vector, "packed"),)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
+    def decode(self, message: gathered.Message, elements: int) -> Floats32:
         """Return 1 and -1."""
-        return read_signs(message[0], "packed", elements, negative=-_ONE, positive=_ONE)
+        return gathered.read_signs(message[0], "packed", elements, negative=-_ONE, positive=_ONE)
 
     def decided(self, total: Floats32, ranks: int) -> Floats32:
         """Return the sign of most."""
         return np.where(total >= 0, _ONE, -_ONE)
 
-    def lost_again(self, messages: Sequence[Message], sums: Sequence[Floats32]) -> list[Floats32]:
+    def lost_again(self, messages: Sequence[gathered.Message], sums: Sequence[Floats32]) -> list[Floats32]:
         """Return zeros: a vote that is lost is not given again."""
         return [np.zeros_like(total) for total in sums]
 
 
 @dataclass(slots=True)
-class EfSignSgd(Gathered):
+class EfSignSgd(gathered.Gathered):
     """C(p) = ||p||_1 / n sign(p), for each tensor; what it loses belongs into a residual (``ef=true``).
 
     S. P. Karimireddy et al., "Error Feedback Fixes SignSGD and other Gradient Compression Schemes", ICML 2019,
@@ -106,8 +96,8 @@ class EfSignSgd(Gathered):
     paper's bound holds as it stands: ||C(p) - p||^2 <= (1 - ||p||_1^2 / (n ||p||_2^2)) ||p||_2^2 (lemma 8, recalled).
     """
 
-    wire: NumberFormat = option("packed", "A bit an element, or a byte, as implemented in GRACE.")
-    aggregate: Aggregate = aggregate_option("gather")
+    wire: gathered.NumberFormat = option("packed", "A bit an element, or a byte, as implemented in GRACE.")
+    aggregate: gathered.Aggregate = gathered.aggregate_option("gather")
 
     about = Traits(
         name="ef-signsgd",
@@ -122,22 +112,22 @@ class EfSignSgd(Gathered):
         """Return ||p||_1^2 / (n ||p||_2^2), the least of all tensors that are not zero, where one loss is all."""
         if self.aggregate != "gather":
             return None
-        wide = [vector.astype(np.float64) for vector in layer_vectors(gradient) if vector.any()]
+        wide = [vector.astype(np.float64) for vector in gathered.layer_vectors(gradient) if vector.any()]
         return min((np.abs(each).sum() ** 2 / (each.size * np.square(each).sum()) for each in wide), default=1.0)
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+    def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         """Return the mean magnitude and the signs."""
         magnitude = np.abs(vector).mean(dtype=np.float64)
-        return np.array([magnitude], np.float32), write_signs(vector, self.wire)
+        return np.array([magnitude], np.float32), gathered.write_signs(vector, self.wire)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
+    def decode(self, message: gathered.Message, elements: int) -> Floats32:
         """Return the mean magnitude with every sign."""
         ((magnitude,), signs) = message
-        return read_signs(signs, self.wire, elements, negative=-magnitude, positive=magnitude)
+        return gathered.read_signs(signs, self.wire, elements, negative=-magnitude, positive=magnitude)
 
 
 @dataclass(slots=True)
-class OneBitSgd(Gathered):
+class OneBitSgd(gathered.Gathered):
     """Every element becomes the mean of the elements of its sign; what is lost belongs into a residual (``ef=true``).
 
     F. Seide et al., "1-Bit Stochastic Gradient Descent and its Application to Data-Parallel Distributed Training of
@@ -151,8 +141,8 @@ class OneBitSgd(Gathered):
         "Neighbours in a tensor that have their own means: the paper has two a column of the weight matrix. 0 "
         "(default) for those of the whole tensor, or of the part of it that an owner gets.",
     )
-    wire: NumberFormat = option("packed", "A bit an element, or a byte, as implemented in GRACE.")
-    aggregate: Aggregate = aggregate_option("two-phase")
+    wire: gathered.NumberFormat = option("packed", "A bit an element, or a byte, as implemented in GRACE.")
+    aggregate: gathered.Aggregate = gathered.aggregate_option("two-phase")
 
     about = Traits(
         name="onebit-sgd",
@@ -163,7 +153,7 @@ class OneBitSgd(Gathered):
         certainty="recalled",
     )
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+    def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         """Return the means of negative and other elements of every column, shape (2, columns), and the signs."""
         first = np.arange(0, len(vector), self.column or len(vector))
         negative = vector < 0
@@ -172,12 +162,12 @@ class OneBitSgd(Gathered):
         above = np.add.reduceat(np.maximum(vector, 0), first, dtype=np.float64)
         others = np.diff(first, append=len(vector)) - counts
         means = np.stack((below / np.maximum(counts, 1), above / np.maximum(others, 1)))
-        return means.astype(np.float32), write_signs(vector, self.wire)
+        return means.astype(np.float32), gathered.write_signs(vector, self.wire)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
+    def decode(self, message: gathered.Message, elements: int) -> Floats32:
         """Return the mean of each element's sign."""
         means, signs = message
-        positive = read_numbers(signs, 1, self.wire, elements).view(np.bool_)
+        positive = gathered.read_numbers(signs, 1, self.wire, elements).view(np.bool_)
         if means.shape[1] > 1:
             means = means.repeat(self.column, axis=1)[:, :elements]
         decoded: Floats32 = np.where(positive, means[1], means[0])

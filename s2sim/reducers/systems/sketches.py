@@ -18,15 +18,8 @@ from s2sim.gradients.gradient import Gradient, RowSparse, stored
 from s2sim.options import option
 from s2sim.reducers import gpu_cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Traits
+from s2sim.reducers.shared import pairs
 from s2sim.reducers.shared.gathered import flat_vector
-from s2sim.reducers.shared.pairs import (
-    Pairs,
-    PairsMessage,
-    intersect_pairs,
-    pairs_to_gradient,
-    pairs_to_mean,
-    read_padded_pairs,
-)
 from s2sim.reducers.shared.selection import Selecting
 from s2sim.reducers.shared.sketch_tables import insert_cost, seed_of, unsketch_cost
 
@@ -77,14 +70,14 @@ def encode_gradient(rank: Rank, sketch: CountSketch, gradient: Gradient) -> Floa
     return cells
 
 
-def largest_estimates(sketch: CountSketch, cells: Floats32, n: int, k: int) -> Pairs:
+def largest_estimates(sketch: CountSketch, cells: Floats32, n: int, k: int) -> pairs.Pairs:
     """Return the ``k`` of ``n`` elements whose estimates are largest; all if there are fewer."""
     estimates = np.empty(n, np.float32)
     for start in range(0, n, _UNSKETCHED_AT_ONCE):
         part = estimates[start : start + _UNSKETCHED_AT_ONCE]
         part[:] = sketch.decode_keys(cells, np.arange(start, start + len(part), dtype=np.uint32))
     found = select_top_k(estimates, min(k, n))
-    return Pairs(found, estimates[found])
+    return pairs.Pairs(found, estimates[found])
 
 
 @dataclass(slots=True)
@@ -141,10 +134,10 @@ class SketchedSGD(HeavyHitters):
         yield sums
         rank.work(gpu_cost.select(len(candidates), k))
         rank.work(gpu_cost.add_pairs(gradient.nbytes, k))
-        kept = rank.replicated(lambda: Pairs(candidates.indices, widen(sums.value)).largest(k))
-        mean = rank.replicated(lambda: pairs_to_mean(kept, rank.size, gradient))
-        own = Pairs(candidates.indices, widen(values))
-        return Reduced(mean, sent=lambda: self.sent_alone(rank, gradient, intersect_pairs(own, kept)))
+        kept = rank.replicated(lambda: pairs.Pairs(candidates.indices, widen(sums.value)).largest(k))
+        mean = rank.replicated(lambda: pairs.pairs_to_mean(kept, rank.size, gradient))
+        own = pairs.Pairs(candidates.indices, widen(values))
+        return Reduced(mean, sent=lambda: self.sent_alone(rank, gradient, pairs.intersect_pairs(own, kept)))
 
 
 @dataclass(slots=True)
@@ -204,10 +197,10 @@ class FetchSGD(HeavyHitters):
         told = rank.broadcast(update, root=0, label="update")
         yield told
         rank.work(gpu_cost.add_pairs(gradient.nbytes, k))
-        mean = rank.replicated(lambda: pairs_to_gradient(read_padded_pairs(told.value), gradient))
+        mean = rank.replicated(lambda: pairs.pairs_to_gradient(pairs.read_padded_pairs(told.value), gradient))
         return Reduced(mean, sent=lambda: mean)
 
-    def _serve(self, rank: Rank, sketch: CountSketch, mean: Floats32, n: int, k: int) -> PairsMessage:
+    def _serve(self, rank: Rank, sketch: CountSketch, mean: Floats32, n: int, k: int) -> pairs.PairsMessage:
         """Return the update, and take it out of what stays."""
         velocity = mean if self.velocity is None else np.float32(self.momentum) * self.velocity + mean
         error = velocity if self.error is None else self.error + velocity

@@ -19,24 +19,12 @@ from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Pending, Program, Rank, Traits
 from s2sim.reducers.script import Work
-from s2sim.reducers.shared.gathered import (
-    SERVER,
-    Aggregate,
-    Gathered,
-    Message,
-    NumberFormat,
-    aggregate_option,
-    flat_vector,
-    from_flat_vector,
-    layer_vectors,
-    read_numbers,
-    write_numbers,
-)
+from s2sim.reducers.shared import gathered
 from s2sim.reducers.systems.dense import all_reduce_scaled
 
 
 @dataclass(slots=True)
-class Qsgd(Gathered):
+class Qsgd(gathered.Gathered):
     """Q(x_i) = ||x|| sgn(x_i) l / s, where l is |x_i| s / ||x|| rounded up or down at random: unbiased.
 
     D. Alistarh et al., "QSGD", NeurIPS 2017, section 3.1; its formula, and the width and buckets of GRACE, were read in
@@ -55,7 +43,7 @@ class Qsgd(Gathered):
         "All elements in ``bits`` each, or those that are not zero alone: the distance from the last one, sign and "
         "level as Elias codes, which a core of the host writes and reads.",
     )
-    aggregate: Aggregate = aggregate_option("gather")
+    aggregate: gathered.Aggregate = gathered.aggregate_option("gather")
 
     about = Traits(
         name="qsgd",
@@ -66,7 +54,7 @@ class Qsgd(Gathered):
     )
 
     def __post_init__(self) -> None:
-        Gathered.__post_init__(self)
+        gathered.Gathered.__post_init__(self)
         if not 2 <= self.bits <= 16:
             raise OptionError(f"qsgd: bits={self.bits} is not from 2, a sign and one level, to 16")
 
@@ -75,7 +63,7 @@ class Qsgd(Gathered):
         """Levels of magnitude above zero."""
         return (1 << (self.bits - 1)) - 1
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+    def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         """Return norms and levels."""
         norms = bucket_norms(vector, self.bucket)
         numbers = to_levels(vector, norms, self.bucket, self.levels, random)
@@ -83,7 +71,7 @@ class Qsgd(Gathered):
             return norms, encode_signed(numbers.astype(np.int32) - self.levels)
         return norms, pack_integers(numbers, self.bits)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
+    def decode(self, message: gathered.Message, elements: int) -> Floats32:
         """Return every level's share of its norm."""
         norms, codes = message
         if self.coding == "elias":
@@ -92,7 +80,7 @@ class Qsgd(Gathered):
             numbers = unpack_integers(codes, self.bits, elements)
         return from_levels(numbers, norms, self.bucket, self.levels)
 
-    def off(self, message: Message, elements: int) -> float:
+    def off(self, message: gathered.Message, elements: int) -> float:
         """Return the largest distance between two levels."""
         return float(message[0].max()) / self.levels
 
@@ -113,7 +101,7 @@ class Qsgd(Gathered):
 
 
 @dataclass(slots=True)
-class TernGrad(Gathered):
+class TernGrad(gathered.Gathered):
     """An element keeps its sign and gets the tensor's largest magnitude s with probability |x| / s, else 0: unbiased.
 
     W. Wen et al., "TernGrad", NeurIPS 2017, section 3, with a scale for each tensor; read in GRACE's code, which clips
@@ -131,8 +119,10 @@ class TernGrad(Gathered):
         "integers: of one byte up to 127 ranks, else of two. ``wire`` and ``aggregate`` then have no effect, and "
         "are refused.",
     )
-    wire: NumberFormat = option("packed", "Two bits an element, or a byte, as implemented in GRACE.")
-    aggregate: Aggregate = aggregate_option("gather", " The paper's server sends sums of levels, in more bits.")
+    wire: gathered.NumberFormat = option("packed", "Two bits an element, or a byte, as implemented in GRACE.")
+    aggregate: gathered.Aggregate = gathered.aggregate_option(
+        "gather", " The paper's server sends sums of levels, in more bits."
+    )
 
     about = Traits(
         name="terngrad",
@@ -143,7 +133,7 @@ class TernGrad(Gathered):
     )
 
     def __post_init__(self) -> None:
-        Gathered.__post_init__(self)
+        gathered.Gathered.__post_init__(self)
         if not 0 <= self.clip < np.inf:
             raise OptionError(f"terngrad: clip={self.clip} is no number of standard deviations from 0 on")
         if self.shared and (self.wire, self.aggregate) != ("packed", "gather"):
@@ -157,23 +147,23 @@ class TernGrad(Gathered):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Encode and gather; or agree on scales first, and sum levels."""
         if not self.shared:
-            return (yield from Gathered.reduce(self, rank, gradient))
-        vectors = [self._clipped(vector) for vector in layer_vectors(gradient)]
+            return (yield from gathered.Gathered.reduce(self, rank, gradient))
+        vectors = [self._clipped(vector) for vector in gathered.layer_vectors(gradient)]
         return (yield from all_reduce_scaled(rank, gradient, vectors, levels=1))
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+    def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         """Return the scale and the signs of what is drawn."""
         vector = self._clipped(vector)
         scale = np.array([largest_magnitude(vector)], np.float32)
         numbers = to_levels(vector, scale, len(vector), 1, random)
-        return scale, write_numbers(numbers, 2, self.wire)
+        return scale, gathered.write_numbers(numbers, 2, self.wire)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
+    def decode(self, message: gathered.Message, elements: int) -> Floats32:
         """Return the scale with every sign, and zeros."""
         scale, codes = message
-        return from_levels(read_numbers(codes, 2, self.wire, elements), scale, elements, 1)
+        return from_levels(gathered.read_numbers(codes, 2, self.wire, elements), scale, elements, 1)
 
-    def off(self, message: Message, elements: int) -> float | None:
+    def off(self, message: gathered.Message, elements: int) -> float | None:
         """Return the scale, unless something was clipped."""
         return None if self.clip else float(message[0][0])
 
@@ -191,7 +181,7 @@ _LOWEST, _HIGHEST = 18, 145
 
 
 @dataclass(slots=True)
-class Natural(Gathered):
+class Natural(gathered.Gathered):
     """An element between two powers of two becomes the upper one with the probability that makes it unbiased.
 
     S. Horvath et al., "Natural Compression for Distributed Deep Learning", arXiv:1905.10988: the second moment grows by
@@ -203,7 +193,7 @@ class Natural(Gathered):
         "All eight bits of a float32's exponent; or seven, as GRACE sends it in one byte with the sign: larger "
         "powers than 2^18 become that, and 2^-109 and smaller ones zero (the window is recalled).",
     )
-    aggregate: Aggregate = aggregate_option("gather")
+    aggregate: gathered.Aggregate = gathered.aggregate_option("gather")
 
     about = Traits(
         name="natural",
@@ -213,7 +203,7 @@ class Natural(Gathered):
         certainty="summary read",
     )
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+    def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         """Return signs and exponents."""
         codes = to_powers(vector, random)
         if self.exponent == "clipped":
@@ -221,7 +211,7 @@ class Natural(Gathered):
             codes = exponents | (codes & _SIGN) >> 1
         return (pack_integers(codes, _WIDTHS[self.exponent]),)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
+    def decode(self, message: gathered.Message, elements: int) -> Floats32:
         """Return powers of two."""
         codes = unpack_integers(message[0], _WIDTHS[self.exponent], elements).astype(np.uint16, copy=False)
         if self.exponent == "clipped":
@@ -234,7 +224,7 @@ _HALF = np.float32(0.5)
 
 
 @dataclass(slots=True)
-class DoReFa(Gathered):
+class DoReFa(gathered.Gathered):
     """2 m (q(x / 2m + 1/2 + noise) - 1/2), where m is the tensor's largest magnitude and q rounds to 2^k values.
 
     S. Zhou et al., "DoReFa-Net: Training Low Bitwidth Convolutional Neural Networks with Low Bitwidth Gradients",
@@ -244,7 +234,7 @@ class DoReFa(Gathered):
     """
 
     bits: int = option(6, "k, 1 to 16.")
-    aggregate: Aggregate = aggregate_option("gather")
+    aggregate: gathered.Aggregate = gathered.aggregate_option("gather")
 
     about = Traits(
         name="dorefa",
@@ -255,7 +245,7 @@ class DoReFa(Gathered):
     )
 
     def __post_init__(self) -> None:
-        Gathered.__post_init__(self)
+        gathered.Gathered.__post_init__(self)
         if not 1 <= self.bits <= 16:
             raise OptionError(f"dorefa: bits={self.bits} is not from 1 to 16")
 
@@ -264,7 +254,7 @@ class DoReFa(Gathered):
         """The largest of the 2^k numbers."""
         return np.float32((1 << self.bits) - 1)
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+    def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         """Return the largest magnitude and the numbers of the values."""
         scale = np.array([largest_magnitude(vector)], np.float32)
         share = vector / (scale if scale[0] else np.float32(1))
@@ -276,7 +266,7 @@ class DoReFa(Gathered):
         numbers = np.minimum(share, self.last).astype(np.uint8 if self.bits <= 8 else np.uint16)
         return scale, pack_integers(numbers, self.bits)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
+    def decode(self, message: gathered.Message, elements: int) -> Floats32:
         """Return the values."""
         scale, codes = message
         shares = unpack_integers(codes, self.bits, elements).astype(np.float32)
@@ -286,13 +276,13 @@ class DoReFa(Gathered):
         shares *= scale
         return shares
 
-    def off(self, message: Message, elements: int) -> float:
+    def off(self, message: gathered.Message, elements: int) -> float:
         """Return the distance between two values."""
         return 2 * float(message[0][0]) / float(self.last)
 
 
 @dataclass(slots=True)
-class QuantizedFrankWolfe(Gathered):
+class QuantizedFrankWolfe(gathered.Gathered):
     """s-partition codes through a star: every rank's gradient to the master, the mean of all back, coded once more.
 
     M. Zhang, L. Chen, A. Mokhtari, H. Hassani, A. Karbasi, "Quantized Frank-Wolfe: faster optimization, lower
@@ -320,31 +310,31 @@ class QuantizedFrankWolfe(Gathered):
 
     def vectors(self, gradient: Gradient) -> list[Floats32]:
         """Return the whole gradient as one: there is one largest magnitude."""
-        return [flat_vector(gradient)]
+        return [gathered.flat_vector(gradient)]
 
     def from_vectors(self, vectors: Sequence[Floats32], like: Gradient) -> Gradient:
         """Return the gradient of one vector of all elements."""
         (vector,) = vectors
-        return from_flat_vector(vector, like)
+        return gathered.from_flat_vector(vector, like)
 
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
+    def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         """Return the largest magnitude and, for each element, its sign and level."""
         scale = np.array([largest_magnitude(vector)], np.float32)
         return scale, pack_integers(to_levels(vector, scale, len(vector), self.partitions, random), self._bits)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
+    def decode(self, message: gathered.Message, elements: int) -> Floats32:
         """Return the levels times the largest magnitude."""
         scale, codes = message
         return from_levels(unpack_integers(codes, self._bits, elements), scale, elements, self.partitions)
 
     def hand_out(
-        self, rank: Rank, messages: tuple[Message, ...] | None
-    ) -> Generator[Pending, None, tuple[Message, ...]]:
+        self, rank: Rank, messages: tuple[gathered.Message, ...] | None
+    ) -> Generator[Pending, None, tuple[gathered.Message, ...]]:
         """Let the master send its codes to one rank after the other: a star, and no broadcast."""
-        others = [other for other in range(rank.size) if other != SERVER]
+        others = [other for other in range(rank.size) if other != gathered.SERVER]
         sent = rank.exchange({} if messages is None else dict.fromkeys(others, messages), label="codes of the sum")
         yield sent
-        arrived: tuple[Message, ...] = sent.value[SERVER] if messages is None else messages
+        arrived: tuple[gathered.Message, ...] = sent.value[gathered.SERVER] if messages is None else messages
         return arrived
 
     @property

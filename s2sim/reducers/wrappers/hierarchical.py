@@ -17,6 +17,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse, add, average, stored, 
 from s2sim.options import check_options, option
 from s2sim.reducers import gpu_cost
 from s2sim.reducers.rank import ErrorBound, GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits, wait_all
+from s2sim.reducers.shared import row_sparse
 from s2sim.reducers.shared.layers import (
     NodeMembership,
     cut_shards,
@@ -27,18 +28,6 @@ from s2sim.reducers.shared.layers import (
     run_interleaved,
     select_layers,
     single_shard,
-)
-from s2sim.reducers.shared.row_sparse import (
-    COUNT_BYTES,
-    Message,
-    add_rows_cost,
-    join_rows_cost,
-    pack_rows_cost,
-    pack_tables,
-    sort_by_owner_cost,
-    sum_tables,
-    unpack_tables,
-    write_keys_cost,
 )
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
@@ -62,8 +51,8 @@ class IntraNodeExchange:
         own, tables = self._of(holds), _tables([self.gradient])
         rows = values = None
         if tables:
-            local.work(sort_by_owner_cost(tables, local.size))
-            local.work(pack_rows_cost(tables))
+            local.work(row_sparse.sort_by_owner_cost(tables, local.size))
+            local.work(row_sparse.pack_rows_cost(tables))
             messages = [self._message(self._of(holds)) for holds in self._holders]
             rows = local.all_to_all(messages, label="rows to their shards in the node", size_from_data=True)
         if len(tables) < len(self.gradient.layers):
@@ -75,8 +64,8 @@ class IntraNodeExchange:
         if rows is not None:
             shapes = [table.shape for table in _tables(own)]
             received = [_unpacked_tables(message, shapes) for message in rows.value]
-            sums = [sum_tables(column) for column in zip(*received, strict=True)]
-            local.work(add_rows_cost(received, sums, "encode"))
+            sums = [row_sparse.sum_tables(column) for column in zip(*received, strict=True)]
+            local.work(row_sparse.add_rows_cost(received, sums, "encode"))
         arrays = [] if values is None else _unpacked(values.value, [array.shape for array in _arrays(own)])
         totals = _interleaved(own, [isinstance(layer, RowSparse) for layer in self.gradient.layers], sums, arrays)
         return {shard: total.map(lambda sum_: sum_ * factor) for shard, total in zip(holds, totals, strict=True)}
@@ -92,7 +81,7 @@ class IntraNodeExchange:
         rows = values = None
         if any(sparse):
             tables = _tables(own)
-            local.work(write_keys_cost(tables))
+            local.work(row_sparse.write_keys_cost(tables))
             rows = local.all_gather(self._message(own), label="rows of all shards", size_from_data=True)
         if not all(sparse):
             values = local.all_gather(self._packed(own), label="dense layers of all shards", unequal=True)
@@ -119,7 +108,7 @@ class IntraNodeExchange:
         # Rows are brought from the order of shards into that of the table.
         whole = _tables([gathered])
         if whole:
-            local.work(join_rows_cost(whole))
+            local.work(row_sparse.join_rows_cost(whole))
         pairs = zip(gathered.layers, self.gradient.layers, strict=True)
         spread = [new.nbytes for new, old in pairs if isinstance(old, RowSparse) and not isinstance(new, RowSparse)]
         if spread:
@@ -129,9 +118,9 @@ class IntraNodeExchange:
     def _of(self, holds: Iterable[int]) -> list[Gradient]:
         return [self._shards[shard] for shard in holds]
 
-    def _message(self, parts: Sequence[Gradient]) -> Message:
+    def _message(self, parts: Sequence[Gradient]) -> row_sparse.Message:
         """Return the tables of some shards as one message: their keys, and all their values in one array."""
-        keys, *values = pack_tables(_tables(parts), self._held)
+        keys, *values = row_sparse.pack_tables(_tables(parts), self._held)
         return keys, np.concatenate([array.reshape(-1) for array in values])
 
     def _packed(self, parts: Sequence[Gradient]) -> NDArray[Any]:
@@ -147,11 +136,11 @@ def _interleaved(
     return [Gradient(part.names, tuple(next(tables) if kept else next(arrays) for kept in sparse)) for part in parts]
 
 
-def _unpacked_tables(message: Message, shapes: Sequence[tuple[int, ...]]) -> list[RowSparse]:
+def _unpacked_tables(message: row_sparse.Message, shapes: Sequence[tuple[int, ...]]) -> list[RowSparse]:
     keys, values = message
-    counts = keys[: COUNT_BYTES * len(shapes)].view("<u4").tolist()
+    counts = keys[: row_sparse.COUNT_BYTES * len(shapes)].view("<u4").tolist()
     stored = [(count, *shape[1:]) for count, shape in zip(counts, shapes, strict=True)]
-    return unpack_tables((keys, *_unpacked(values, stored)), shapes)
+    return row_sparse.unpack_tables((keys, *_unpacked(values, stored)), shapes)
 
 
 def _unpacked(values: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> list[NDArray[Any]]:

@@ -1,0 +1,199 @@
+"""Cluster files of what machines say of themselves.
+
+What a file of one node does not tell follows from the hardware catalogue, as for the machine of a measured curve, or is
+assumed; each is said.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from s2sim.errors import OptionError, S2SimError, unknown_name
+from s2sim.files import read_text
+from s2sim.registry import Registry
+from s2sim.topology.hardware import catalogue_values, gpu_links
+from s2sim.topology.quantity import Quantity
+from s2sim.topology.read_file import parse_shape
+from s2sim.units import parse_rate_Bps
+from s2sim.validation.curve import MeasuredMachine
+from s2sim.validation.curve_machine import machine_shape
+from s2sim.validation.node_files import MAX_GPUS, Format, NodeFacts, devices
+
+FORMATS = Registry(
+    "format",
+    "s2sim.formats",
+    {
+        "nccl-topology": "s2sim.validation.node_files:NCCL_TOPOLOGY",
+        "nvidia-smi-topo": "s2sim.validation.node_files:NVIDIA_SMI",
+    },
+)
+"""Files of nodes, each a `Format`; packages add theirs as ``s2sim.formats``."""
+
+MAX_BYTES = 2**24
+# What a file looks like that others read.
+_OTHERS = {
+    '"traceEvents"': "a trace of PyTorch's profiler: s2sim profile import {}",
+    "_perf": "measured times of collectives: s2sim collective log {}, or s2sim dev calibrate {}",
+    "numCycle": "measured times of collectives: s2sim collective log {}, or s2sim dev calibrate {}",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ImportedMachine:
+    """The text of a cluster file, and what was understood, ignored and assumed."""
+
+    format: str
+    text: str
+    understood: str
+    ignored: tuple[str, ...]
+    assumed: tuple[str, ...]
+
+
+def import_machine(
+    path: Path,
+    *,
+    form: str | None = None,
+    gpu: str | None = None,
+    transport: str | None = None,
+    nic_rate: str | None = None,
+) -> ImportedMachine:
+    """Return the cluster file of nodes as a file describes one; `S2SimError` for what is damaged or of no known kind.
+
+    ``form`` is the format, recognised unless given; ``gpu``, ``transport`` and ``nic_rate`` (with its unit) replace
+    what the file says or leaves open.
+    """
+    text = read_text(path, noun="the file", most_bytes=MAX_BYTES)
+    found: Format = FORMATS.get(_recognise(text, path) if form is None else form)
+    facts = found.read(text, str(path))
+    if facts.gpus > MAX_GPUS:
+        raise S2SimError(f"{path} describes {facts.gpus} GPUs: a node has up to {MAX_GPUS}")
+    name = gpu or facts.gpu
+    if name is None:
+        raise OptionError(f"{path} does not say which GPUs these are: add --gpu NAME, such as --gpu h100")
+    if name not in gpu_links():
+        raise unknown_name("GPU", name, gpu_links())
+    assumed = [f"{facts.gpu_why}: --gpu NAME says otherwise"] if facts.gpu_why and not gpu else []
+    assumed += _network_assumptions(facts, transport)
+    machine = _machine(path, facts, name, transport, nic_rate)
+    fields = {
+        item.field: replace(item, source=item.source.replace("index", facts.origin)) if item.kind == "user" else item
+        for item in machine_shape(machine).quantities
+        if not item.field.startswith("nvlink.")
+    }
+    fields |= {item.field: item for item in _stated(facts, name)}
+    library = Quantity("library", "rccl" if name.startswith("mi") else "nccl", "user", "what runs between these GPUs")
+    fields["library"] = library
+    parse_shape(dict(fields), path)
+    return ImportedMachine(found.name, _toml(path, fields, assumed), facts.understood, facts.ignored, tuple(assumed))
+
+
+def _recognise(text: str, path: Path) -> str:
+    for name in FORMATS.names():
+        if FORMATS.get(name).recognises(text[:4096]):
+            return name
+    for mark, what in _OTHERS.items():
+        if mark in text[:4096]:
+            raise S2SimError(f"{path} looks like {what.replace('{}', str(path))}")
+    raise S2SimError(
+        f"{path} is of no kind that is known ({', '.join(FORMATS.names())}): --as KIND takes it for one; gradients are "
+        "read by s2sim trace import"
+    )
+
+
+def _transport(facts: NodeFacts) -> str:
+    first = next(iter(facts.nics or {}), "")
+    return next((of for begin, of in devices()["transport"].items() if first.startswith(begin)), "ib-verbs")
+
+
+def _network_assumptions(facts: NodeFacts, transport: str | None) -> Iterator[str]:
+    if not facts.nics:
+        yield "no interface to a network was found: several nodes cannot be asked for"
+        return
+    yield "one switch joins all nodes and blocks nothing: change [fabric] for another network"
+    if transport is None:
+        yield f"transport {_transport(facts)}, by the name {next(iter(facts.nics))}: --transport says otherwise"
+    if len(rates := set(facts.nics.values())) > 1 or _interfaces(facts) != len(facts.nics):
+        shown = ", ".join(f"{rate:g}" for rate in sorted(rates))
+        yield f"{len(facts.nics)} interfaces of {shown} Gbps are taken for {_interfaces(facts)} of one rate together"
+
+
+def _machine(path: Path, facts: NodeFacts, gpu: str, transport: str | None, nic_rate: str | None) -> MeasuredMachine:
+    """Return the node, with another one where a network joins them, as a row of an index."""
+    rates_Gbps = [*(facts.nics or {}).values()]
+    if nic_rate is not None:
+        rates_Gbps = [parse_rate_Bps(nic_rate) * 8 / 1e9] * len(rates_Gbps)
+    if not all(rates_Gbps):
+        raise OptionError(f"{path} does not say how fast its interfaces are: add --nic-rate, such as 200Gbps")
+    count = _interfaces(facts)
+    # Links inside a node are those that it states: one GPU stands for all.
+    return MeasuredMachine(
+        id=path.stem,
+        gpu_model=gpu_links()[gpu].names[0],
+        gpus_per_node=1 if count else 2,
+        nodes=2 if count else 1,
+        ranks=2,
+        intra_interconnect="PCIe",
+        nics_per_node=count,
+        nic_rate_gbps=sum(rates_Gbps) / count if count else 0.0,
+        collective="all_reduce",
+        outlier_sizes_bytes=(),
+        quality="good",
+        system="",
+        launch="gpu",
+        algorithm="",
+        nvlink_domain_gpus=1,
+        transport=(transport or _transport(facts)) if count else "none",
+        doubt="",
+        path="switch" if facts.beside_gpu else "host-bridge",
+    )
+
+
+def _interfaces(facts: NodeFacts) -> int:
+    """Return the interfaces of a node: as many for each GPU, or fewer than GPUs."""
+    count = len(facts.nics or {})
+    return facts.gpus if count > facts.gpus and count % facts.gpus else count
+
+
+def _stated(facts: NodeFacts, gpu: str) -> Iterator[Quantity]:
+    """Yield the values that the file states, in place of those of the catalogue."""
+    yield Quantity("node.gpus", facts.gpus, "user", facts.origin)
+    if not facts.nics:
+        yield Quantity("fabric.nodes", 1, "user", f"{facts.origin} has no interface")
+    if facts.links or facts.pairs:
+        nvlink = gpu_links()[gpu].nvlink
+        if nvlink is None:
+            raise S2SimError(f"{facts.origin} has NVLinks, and {gpu} has none in the catalogue: give another --gpu")
+        one = catalogue_values("nvlink", nvlink)["rate"]
+        if facts.links:
+            source = f"{facts.origin}: {facts.links} links to switches; {one.source}"
+            yield replace(_times(one, facts.links), field="nvlink.rate", source=source)
+            yield catalogue_values("latency", "nvlink_port")["value"].of("nvlink.latency")
+        else:
+            yield Quantity("nvlink.kind", "mesh", "user", facts.origin)
+            yield one.of("nvlink.rate")
+            yield catalogue_values("latency", "nvlink_direct")["value"].of("nvlink.latency")
+            yield Quantity("nvlink.pairs", [list(pair) for pair in facts.pairs], "user", facts.origin)
+    if facts.pcie is not None:
+        generation, lanes = facts.pcie
+        rate = catalogue_values("pcie", generation)["rate"]
+        source = f"{facts.origin}: {generation}, x{16 * lanes:g}; {rate.source}"
+        yield replace(_times(rate, lanes), field="pcie.rate", source=source)
+
+
+def _times(rate: Quantity, factor: float) -> Quantity:
+    return replace(rate, value=f"{float(str(rate.value).removesuffix('GB/s')) * factor:g}GB/s")
+
+
+def _toml(path: Path, fields: Mapping[str, Quantity], assumed: Sequence[str]) -> str:
+    head = [f"# Of {path.name}, by s2sim import.", *(f"# Assumed: {each}." for each in assumed)]
+    tables: dict[str, list[str]] = {"": [*head, f"name = {json.dumps(path.stem)}"]}
+    for item in fields.values():
+        table, _, key = item.field.rpartition(".")
+        if key != "name":
+            value, kind, source = map(json.dumps, (item.value, item.kind, item.source))
+            line = f"{key} = {{ value = {value}, kind = {kind}, source = {source} }}"
+            tables.setdefault(table, [f"[{table}]"]).append(line)
+    return "\n\n".join(map("\n".join, tables.values())) + "\n"

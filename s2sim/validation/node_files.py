@@ -1,0 +1,213 @@
+"""What machines say of themselves: NCCL's topology dump, and ``nvidia-smi topo -m``."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from s2sim.errors import S2SimError
+from s2sim.files import read_toml
+from s2sim.units import format_number_of
+
+MAX_GPUS = 128
+_MAX_DEPTH, _MAX_LINKS, _FASTEST_GBPS = 64, 1024, 3200.0
+_GENERATIONS = {"8.0": "gen3", "16.0": "gen4", "32.0": "gen5", "64.0": "gen6"}
+_NVSWITCH = "0x068000"
+# Links that two of three or more GPUs share in a mesh: 4 of the 12 of an A100, 6 of the 18 of an H100.
+_MOST_OF_A_MESH = 6
+_NEAR = ("PIX", "PXB")
+
+
+@cache
+def devices() -> dict[str, dict[str, str]]:
+    """Return the names of devices: ``pci``, ``architecture`` and ``transport``."""
+    return read_toml(Path(__file__).with_name("devices.toml"), S2SimError)
+
+
+@dataclass(frozen=True, slots=True)
+class NodeFacts:
+    """What a file says of a node."""
+
+    gpus: int
+    origin: str  # For sources of values
+    gpu: str | None = None  # Name in the catalogue
+    gpu_why: str = ""  # Why that one, where it is not stated
+    links: int | None = None  # NVLinks of a GPU to switches; None where there are none
+    pairs: tuple[tuple[int, int], ...] = ()  # Two GPUs, as often as links join them
+    pcie: tuple[str, float] | None = None  # Generation, and lanes over 16
+    nics: Mapping[str, float] | None = None  # Rates in Gbps by name, 0 where not stated
+    beside_gpu: bool = False  # Whether an interface shares a PCIe switch with a GPU
+    ignored: tuple[str, ...] = ()
+
+    @property
+    def understood(self) -> str:
+        """The facts in a line."""
+        inside = f"{self.links} NVLinks each to switches" if self.links else f"{len(self.pairs)} links between them"
+        nics = ", ".join(f"{name} ({rate:g} Gbps)" if rate else name for name, rate in (self.nics or {}).items())
+        gpus = f"{format_number_of(self.gpus, 'GPU')} ({self.gpu or 'of unknown kind'})"
+        return f"{gpus}, {inside}; {nics or 'no network'}"
+
+
+class Format(NamedTuple):
+    """A kind of file of one node."""
+
+    name: str
+    recognises: Callable[[str], bool]  # Whether the first 4,096 characters are of it
+    read: Callable[[str, str], NodeFacts]  # What a text says; the second is its path in messages
+
+
+class _Placed(NamedTuple):
+    element: Any
+    device: Any  # The PCI device around it, None if there is none
+    bridges: tuple[int, ...]  # Identities of the PCI devices from the processor down
+
+
+def read_nccl_topology(text: str, origin: str) -> NodeFacts:
+    """Read what ``NCCL_TOPO_DUMP_FILE`` names, ``cpu``, ``pci``, ``gpu`` and ``net`` in each other.
+
+    src/graph/xml.cc of NCCL; of several hosts the first. RCCL writes ``xgmi`` for ``nvlink``.
+    """
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import ParseError, fromstring
+
+    try:
+        root = fromstring(text, forbid_dtd=True)
+    except (ParseError, DefusedXmlException, ValueError) as error:
+        raise S2SimError(f"{origin} is no XML of NCCL: {type(error).__name__} {error}".rstrip()) from None
+    if root.tag != "system":
+        raise S2SimError(f"{origin} is no topology of NCCL: it begins with <{root.tag[:40]}> and not with <system>")
+    ignored: Counter[str] = Counter()
+    found = list(_walk(root, origin, ignored))
+    gpus = [each for each in found if each.element.tag == "gpu"]
+    if not gpus:
+        raise S2SimError(f"{origin} has no <gpu>: dump it with NCCL_TOPO_DUMP_FILE in a run, which adds them")
+    nets = [each for each in found if each.element.tag == "net" and each.element.get("name") != "lo"]
+    links, pairs = _links(gpus)
+    if pairs and links:
+        raise S2SimError(f"{origin}: GPUs have links to switches and to each other, as in no machine that is known")
+    first, device, _ = gpus[0]
+    model = None if device is None else devices()["pci"].get(device.get("device", "").removeprefix("0x").lower())
+    # RCCL puts a number of another meaning in sm.
+    architecture = (first.get("gcn") or first.get("sm") or "").removeprefix("gfx")[:40]
+    assumed = devices()["architecture"].get(architecture)
+    beside = {bridge for each in gpus for bridge in each.bridges[:-1]}
+    return NodeFacts(
+        gpus=len(gpus),
+        origin=f"NCCL topology {Path(origin).name}",
+        gpu=model or assumed,
+        gpu_why="" if model or assumed is None else f"architecture {architecture} is taken for {assumed}",
+        links=links,
+        pairs=pairs,
+        pcie=_pcie(device),
+        nics={net.get("name", f"net{at}")[:40]: _rate_Gbps(net) for at, (net, *_) in enumerate(nets)},
+        beside_gpu=any(beside.intersection(each.bridges) for each in nets),
+        ignored=tuple(f"{count} {what}" for what, count in ignored.items()),
+    )
+
+
+def _walk(root: Any, origin: str, ignored: Counter[str]) -> Iterator[_Placed]:
+    """Yield the GPUs and interfaces of the first host, and count what is ``ignored``."""
+    pending = [_Placed(each, None, ()) for each in root]
+    host = next((each.get("host_hash") for each in root if each.tag == "cpu"), None)
+    while pending:
+        here = pending.pop(0)
+        element, device, bridges = here
+        if len(bridges) > _MAX_DEPTH:
+            raise S2SimError(f"{origin}: bridges are nested more than {_MAX_DEPTH} deep, as in no machine")
+        if element.tag in ("gpu", "net"):
+            yield here
+        elif element.tag == "cpu" and element.get("host_hash") != host:
+            ignored["processors of other hosts"] += 1
+        elif element.tag in ("cpu", "pci", "nic"):
+            if element.tag == "pci":
+                device, bridges = element, (*bridges, id(element))
+            pending += [_Placed(child, device, bridges) for child in element]
+        else:
+            ignored[f"<{element.tag[:40]}>"] += 1
+
+
+def _links(gpus: Sequence[_Placed]) -> tuple[int | None, tuple[tuple[int, int], ...]]:
+    """Return the least number of links of a GPU to switches, and the links between GPUs."""
+    place = {each.device.get("busid"): number for number, each in enumerate(gpus) if each.device is not None}
+    pairs: list[tuple[int, int]] = []
+    to_switches = []
+    for number, each in enumerate(gpus):
+        found = [link for link in each.element if link.tag in ("nvlink", "xgmi")]
+        links = [(link, min(int(_number(link, "count")), _MAX_LINKS)) for link in found]
+        to_switches.append(sum(count for link, count in links if link.get("tclass") == _NVSWITCH))
+        for link, count in links:
+            other = place.get(link.get("target"))
+            # Both ends state a link.
+            if other is not None and number < other:
+                pairs += [(number, other)] * count
+    return min(to_switches) or None, tuple(pairs)
+
+
+def _pcie(device: Any) -> tuple[str, float] | None:
+    generation = None if device is None else _GENERATIONS.get(device.get("link_speed", "").partition(" ")[0])
+    lanes = _number(device, "link_width") if generation else 0.0
+    return (generation, min(lanes, 16.0) / 16) if generation and lanes else None
+
+
+def _rate_Gbps(net: Any) -> float:
+    """Return the rate of an interface, 0 where it states one that none has, as libfabric does."""
+    rate_Gbps = _number(net, "speed") / 1e3
+    return rate_Gbps if rate_Gbps <= _FASTEST_GBPS else 0.0
+
+
+def _number(element: Any, attribute: str) -> float:
+    text = element.get(attribute, "0")[:40]
+    if not re.fullmatch(r"\d{1,12}(\.\d{1,9})?", text):
+        raise S2SimError(f"<{element.tag}> has {attribute}={text!r}, which is no number")
+    return float(text)
+
+
+def read_nvidia_smi(text: str, origin: str) -> NodeFacts:
+    """Read the matrix of ``nvidia-smi topo -m``: NV and a number of links, or PIX, PXB, PHB, NODE, SYS."""
+    rows = [re.sub("\x1b\\[\\d*m", "", line).split() for line in text.splitlines()]
+    header = next((row for row in rows if row[:1] == ["GPU0"] and "X" not in row), None)
+    if header is None:
+        raise S2SimError(f"{origin} has no line of column names that begins with GPU0")
+    names = [name for name in header if re.fullmatch(r"(GPU|NIC)\d{1,3}|mlx\d_\w{1,20}", name)]
+    own = [row for row in rows if row and row[0] in names and row is not header]
+    cells = {name: dict(zip(names, row, strict=False)) for name, *row in own}
+    gpus = [name for name in names if name.startswith("GPU")]
+    if missing := sorted(set(gpus) - set(cells)):
+        raise S2SimError(f"{origin} has no row of {', '.join(missing)}")
+    joined = {
+        (at, at + 1 + more): int(found[1])
+        for at, one in enumerate(gpus)
+        for more, other in enumerate(gpus[at + 1 :])
+        if (found := re.fullmatch(r"NV(\d{1,3})", cells[one].get(other, "")))
+    }
+    counts = set(joined.values())
+    # Through switches each pair has all links of a GPU, which a mesh of three or more shares out.
+    every = len(gpus) > 2 and len(joined) == len(gpus) * (len(gpus) - 1) // 2
+    switched = every and len(counts) == 1 and max(counts) > _MOST_OF_A_MESH
+    nics = [name for name in names if name not in gpus]
+    # Newer ones list what NIC0 is called.
+    called = dict(re.findall(r"^\s*(NIC\d{1,3}): (\S{1,40})\s*$", text, re.MULTILINE))
+    return NodeFacts(
+        gpus=len(gpus),
+        origin=f"nvidia-smi topo -m, {Path(origin).name}",
+        links=max(counts) if switched else None,
+        pairs=() if switched else tuple(pair for pair, count in joined.items() for _ in range(count)),
+        nics={called.get(name, name): 0.0 for name in nics},
+        beside_gpu=any(cells[gpu].get(nic) in _NEAR for gpu in gpus for nic in nics),
+        ignored=("affinities",),
+    )
+
+
+NCCL_TOPOLOGY = Format(
+    "nccl-topology", lambda head: re.match(r"\s*(<[?!][^>]*>\s*)*<system\b", head) is not None, read_nccl_topology
+)
+NVIDIA_SMI = Format(
+    "nvidia-smi-topo",
+    lambda head: re.search(r"^\s*(\x1b\[\d*m)?\s*GPU0\s", head, re.MULTILINE) is not None,
+    read_nvidia_smi,
+)

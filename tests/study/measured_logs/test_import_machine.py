@@ -1,0 +1,205 @@
+"""Cluster files of what machines say of themselves."""
+
+import re
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import s2sim
+from s2sim.cli.main import main
+from s2sim.errors import S2SimError
+from s2sim.topology.hardware import find_network_links, gpu_links
+from s2sim.topology.read_file import load_shape
+from s2sim.validation.import_machine import FORMATS, import_machine
+from s2sim.validation.node_files import devices
+
+from .nodes import node_matrix, node_xml
+
+
+@pytest.fixture
+def imported(tmp_path):
+    """Import a text; return what was said of it, and the shape of the file that was written."""
+
+    def imported(text, **options):
+        path = tmp_path / "our-node.any"
+        path.write_text(text, "utf-8")
+        found = import_machine(path, **options)
+        (tmp_path / "our-node.toml").write_text(found.text, "utf-8")
+        return found, load_shape(tmp_path / "our-node.toml")
+
+    return imported
+
+
+def test_a_node_with_switches_is_the_shipped_one(imported, tmp_path):
+    """By the times of collectives inside a node, and over two of them."""
+    found, shape = imported(node_xml())
+    assert found.understood.startswith("8 GPUs (h100), 18 NVLinks each to switches; mlx5_0 (400 Gbps), mlx5_1")
+    shipped = load_shape("dgx-h100")
+    assert (shape.gpus_per_node, shape.nvlink.rate_Bps, shape.pcie.rate_Bps, shape.nic.rate_Bps) == (
+        *(shipped.gpus_per_node, shipped.nvlink.rate_Bps, shipped.pcie.rate_Bps, shipped.nic.rate_Bps),
+    )
+    assert (shape.gpu, shape.library) == ("h100", "nccl")
+
+    def times_s(topology, workers):
+        sizes = (4096, 2**20, 2**28)
+        own = {"workers": workers, "library": "nccl"}
+        return [s2sim.run_collective("all_reduce", topology, size_bytes=size, **own).time_s for size in sizes]
+
+    own = str(tmp_path / "our-node.toml")
+    assert times_s(own, 8) == times_s("dgx-h100", 8)
+    assert times_s(own, 16) == pytest.approx(times_s("dgx-h100", 16), rel=0.01)
+
+
+def test_a_mesh_has_the_links_that_are_stated(imported):
+    found, shape = imported(
+        node_xml(4, device="0x20b0", sm="80", switch_links=0, mesh=4, nics=1, speed="16.0 GT/s PCIe")
+    )
+    assert "4 GPUs (a100), 24 links between them" in found.understood
+    pairs = next(item.value for item in shape.quantities if item.field == "nvlink.pairs")
+    assert sorted(map(tuple, pairs)) == sorted([(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (2, 3)] * 4)
+    assert shape.pcie.rate_Bps == 24e9
+
+
+@pytest.mark.parametrize(("lanes", "speed", "rate"), [(16, "8.0 GT/s PCIe", 12e9), (8, "32.0 GT/s PCIe", 24e9)])
+def test_links_to_the_host_are_as_wide_as_stated(imported, lanes, speed, rate):
+    _, shape = imported(node_xml(2, switch_links=0, nics=0, lanes=lanes, speed=speed))
+    assert shape.pcie.rate_Bps == rate
+
+
+def test_without_a_network_several_nodes_are_refused(imported, tmp_path, capsys):
+    found, _ = imported(node_xml(4, nics=0))
+    assert any("no interface" in each for each in found.assumed)
+    own = str(tmp_path / "our-node.toml")
+    assert s2sim.run_collective("all_reduce", own, workers=4, size_bytes=2**20).time_s > 0
+    assert main(["collective", "all_reduce", "--topology", own, "--workers", "8", "--size", "1MiB"]) == 2
+    assert "ask for at most 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"device": "", "sm": "89"}, "architecture 89 is taken for l40s"),
+        ({"names": "eth{}"}, "transport tcp, by the name eth0"),
+        ({"names": "rdmap{}s0"}, "transport efa, by the name rdmap0s0"),
+        ({"nics": 9, "gpus": 4}, "9 interfaces of 400 Gbps are taken for 4 of one rate together"),
+    ],
+)
+def test_what_is_assumed_is_said_and_stands_in_the_file(imported, options, text):
+    found, _ = imported(node_xml(**({"gpus": 2, "switch_links": 0, "nics": 2} | options)))
+    assert any(text in each for each in found.assumed)
+    assert text in found.text
+
+
+def test_options_replace_what_is_assumed(imported):
+    found, shape = imported(
+        node_xml(2, switch_links=0, nics=2, device="", sm="90"), gpu="h200", transport="roce", nic_rate="200Gbps"
+    )
+    assert (shape.gpu, shape.nic.rate_Bps) == ("h200", 25e9)
+    assert not any("architecture" in each or "transport" in each for each in found.assumed)
+
+
+def test_an_interface_beside_a_gpu_is_on_its_switch(imported):
+    def path(beside):
+        _, shape = imported(node_xml(beside=beside))
+        return next(item.value for item in shape.quantities if item.field == "nic.path")
+
+    assert (path(True), path(False)) == ("switch", "host-bridge")
+
+
+def test_a_rate_that_no_interface_has_is_asked_for(imported):
+    with pytest.raises(S2SimError, match="does not say how fast its interfaces are: add --nic-rate"):
+        imported(node_xml(rate=200_000_000))
+    _, shape = imported(node_xml(rate=200_000_000), nic_rate="200Gbps")
+    assert shape.nic.rate_Bps == 25e9
+
+
+def test_links_of_amd_join_their_gpus(imported):
+    text = node_xml(4, device="0x0", sm="gfx942", attribute="gcn", switch_links=0, mesh=1).replace("nvlink", "xgmi")
+    found, shape = imported(text)
+    assert "4 GPUs (mi300x), 6 links between them" in found.understood
+    assert (shape.library, shape.nvlink.rate_Bps) == ("rccl", 48e9)
+
+
+def test_of_several_hosts_the_first_is_read(imported):
+    second = node_xml(2).partition("<cpu")[2].replace('host_hash="0x1"', 'host_hash="0x2"')
+    found, shape = imported(node_xml(2).replace("</system>", f"<cpu{second}"))
+    assert (shape.gpus_per_node, found.ignored) == (2, ("1 processors of other hosts",))
+
+
+@pytest.mark.parametrize(
+    ("gpus", "links", "near", "rate", "path"),
+    [(8, 18, "PIX", 370.8e9, "switch"), (4, 6, "SYS", 20.6e9, "host-bridge"), (2, 0, "PXB", None, "switch")],
+)
+def test_the_matrix_of_nvidia_smi(imported, gpus, links, near, rate, path):
+    found, shape = imported(node_matrix(gpus, links, near=near), gpu="h100", nic_rate="400Gbps")
+    assert found.format == "nvidia-smi-topo"
+    assert shape.gpus_per_node == gpus
+    assert (None if shape.nvlink is None else shape.nvlink.rate_Bps) == rate
+    assert next(item.value for item in shape.quantities if item.field == "nic.path") == path
+    assert "transport ib-verbs, by the name mlx5_0" in " ".join(found.assumed)
+
+
+@pytest.mark.parametrize(
+    ("text", "options", "said"),
+    [
+        ("", {}, "is of no kind that is known (nccl-topology, nvidia-smi-topo)"),
+        ("", {"form": "nccl"}, "unknown format 'nccl'"),
+        ('{"traceEvents": []}', {}, "looks like a trace of PyTorch's profiler: s2sim profile import"),
+        ("# Collective test starting: all_reduce_perf", {}, "looks like measured times of collectives"),
+        ("<system", {}, "is no XML of NCCL: ParseError"),
+        ('<!DOCTYPE a [<!ENTITY b "c">]><system>&b;</system>', {"form": "nccl-topology"}, "DTDForbidden"),
+        ("<system></system>", {}, "has no <gpu>: dump it with NCCL_TOPO_DUMP_FILE in a run"),
+        (f"<system><cpu>{'<pci>' * 100}<gpu/>{'</pci>' * 100}</cpu></system>", {}, "nested more than 64 deep"),
+        (node_xml(2).replace('count="14"', 'count="many"'), {}, "count='many', which is no number"),
+        (node_xml(2, device="", sm="12"), {}, "does not say which GPUs these are: add --gpu NAME"),
+        (node_xml(2), {"gpu": "h1000"}, "did you mean 'h100'"),
+        (node_xml(2), {"gpu": "l40s"}, "has NVLinks, and l40s has none in the catalogue"),
+        (node_xml(129, nics=1), {}, "describes 129 GPUs: a node has up to 128"),
+        (node_matrix().replace("\nGPU7", "\nGPUx"), {"gpu": "h100"}, "has no row of GPU7"),
+        (node_matrix(), {"gpu": "h100"}, "does not say how fast its interfaces are"),
+    ],
+)
+def test_what_cannot_be_read_is_one_line(imported, text, options, said):
+    with pytest.raises(S2SimError, match=re.escape(said)) as caught:
+        imported(text, **options)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("whole", [node_xml(3, mesh=2, switch_links=0), node_xml(2), node_matrix(4)])
+@given(data=st.data())
+def test_damage_is_a_file_that_loads_or_one_line(tmp_path_factory, whole, data):
+    at = data.draw(st.integers(0, len(whole) - 1))
+    put = data.draw(st.sampled_from(["", "9" * 30, '"', "<", ">", "<gpu/>", "<net/>", "NV9", "\t", "GPU1", "]]>"]))
+    folder = tmp_path_factory.mktemp("damaged")
+    (folder / "node").write_text(whole[:at] + put + whole[at + data.draw(st.integers(0, 30)) :], "utf-8")
+    try:
+        found = import_machine(folder / "node", gpu="h100", nic_rate="1Gbps")
+    except S2SimError as error:
+        said = str(error)
+    else:
+        said = ""
+        (folder / "node.toml").write_text(found.text, "utf-8")
+        assert load_shape(folder / "node.toml").gpus_per_node >= 1
+    assert "\n" not in said
+
+
+def test_every_device_is_in_the_catalogue():
+    known = set(gpu_links())
+    assert set(devices()["pci"].values()) | set(devices()["architecture"].values()) <= known
+    assert all(find_network_links(name) is not None for name in devices()["transport"].values())
+    assert FORMATS.names()[:2] == ["nccl-topology", "nvidia-smi-topo"]
+
+
+def test_the_command_says_what_it_took(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "topo.xml").write_text(node_xml(), "utf-8")
+    assert main(["import", "topo.xml", "--out", "ours.toml"]) == 0
+    out = capsys.readouterr().out
+    assert "Understood: 8 GPUs (h100)" in out
+    assert "Assumed: one switch joins all nodes" in out
+    assert main(["topology", "show", "./ours.toml"]) == 0
+    assert main(["import", "topo.xml"]) == 0
+    assert capsys.readouterr().out.endswith((tmp_path / "ours.toml").read_text("utf-8"))
+    assert main(["topology", "show", "topo.xml"]) == 2
+    assert "s2sim import topo.xml --out FILE.toml" in capsys.readouterr().err
