@@ -15,7 +15,7 @@ from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.row_parts import CountPays, Flip
 from s2sim.experiment.rows import Row
-from s2sim.experiment.scenario.cluster import estimated_ranges, format_constant, with_constant
+from s2sim.experiment.scenario.cluster import estimated_ranges, format_constant, with_constant, work_ratio
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import PS_PER_S
@@ -117,15 +117,18 @@ def find_sensitive_constants(
     ``candidates`` and ``executed`` are in one order, one per reducer; ``choice`` is that of the candidates.
     """
     scenario = executed[0].scenario
+    baseline_s = next(each.time_s for each in candidates if each.baseline)
     flips = []
     ranges = estimated_ranges(scenario.gpu, [each.recording for each in executed])
     for constant, value in ((constant, value) for constant, ends in ranges.items() for value in ends):
         gpu = with_constant(scenario.gpu, constant, value)
+        least = min(1.0, work_ratio(scenario.gpu, gpu, constant))
         changed = replace(scenario, machines=replace(scenario.machines, gpu=gpu))
         times_s: dict[object, float] = {}
         varied = []
         for each, one in zip(candidates, executed, strict=True):
-            if each.baseline or each.rejected:
+            # What stays slower than dense changes no choice: with k times the work nothing takes less than k times.
+            if each.baseline or each.rejected or one.compared_ps / PS_PER_S * least >= baseline_s <= each.time_s:
                 varied.append(each)
                 continue
             # Reducers that delegate everything to another have its recordings, and the same time.

@@ -171,3 +171,16 @@ def test_the_least_time_of_dense_is_the_threshold_of_the_choice():
     own = Candidate(row.reducer, time_s, 0.1, exact=False, doubt=row.judgement.doubt)
     for factor, pays in ((1 + 1e-9, True), (1 - 1e-9, False)):
         assert own.pays_over(Candidate("dense", needed_s * factor, 0.0, exact=True, baseline=True)) == pays
+
+
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+@pytest.mark.parametrize(
+    "seed", [pytest.param(seed, marks=[] if seed == QUICK[0] else pytest.mark.slow) for seed in (*QUICK, 1, 3, 8, 24)]
+)
+def test_constants_that_flip_a_choice_are_those_of_all_replays(seed, monkeypatch):
+    """What is left out because it stays slower than dense would change none."""
+    _, options = draw_run(seed)
+    options["reducers"] = list(dict.fromkeys(["fp16", "powersgd", "topk:density=0.01", *options["reducers"]]))
+    found = s2sim.run(**options, break_even=False, thorough=False).verdict
+    monkeypatch.setattr("s2sim.experiment.robustness.work_ratio", lambda *_: 0.0)
+    assert s2sim.run(**options, break_even=False, thorough=False).verdict.flips == found.flips

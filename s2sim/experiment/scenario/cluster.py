@@ -209,6 +209,13 @@ def with_constant(gpu: Gpu, constant: str, value: str) -> Gpu:
     return replace(gpu, **{f"{constant}_ps" if is_time else constant: taken})
 
 
+def work_ratio(gpu: Gpu, other: Gpu, constant: str) -> float:
+    """Return how many times as long another GPU works, as far as that follows from one constant."""
+    if constant in _TIMES:
+        return float(getattr(other, f"{constant}_ps") / max(getattr(gpu, f"{constant}_ps"), 1))
+    return float(getattr(gpu, constant) / getattr(other, constant))
+
+
 def gpu_corners(gpu: Gpu) -> Iterator[Gpu]:
     """Yield a GPU for each choice of the ends of its estimated constants; none if nothing is estimated."""
     estimates = estimated_ranges(gpu)
