@@ -90,19 +90,24 @@ def search_loads(
     lowest: float,
     highest: float,
     middle: Callable[[float, float], float | None] = lambda low, high: sqrt(low * high),
+    choice_at: Callable[[float], object] = lambda _: None,
 ) -> dict[float, Times]:
     """Return the times at as many loads as it takes to know between which the reducer pays.
 
     A load is what makes times longer, such as a mini-batch or the inverse of a rate: with k times the load nothing is
-    faster, and nothing takes more than k times as long. Neighbours are less than a factor of 1.3 apart, or have the
-    same answer and this leaves no other between them. ``middle`` returns a load between two, None if there is none.
+    faster, and nothing takes more than k times as long, as long as ``choice_at`` a load with known times is the same:
+    what a library chooses by estimates may be slower at less load. Neighbours are less than a factor of 1.3 apart, or
+    have the same answer and this leaves no other between them. ``middle`` returns a load between two, None if there is
+    none.
     """
     known = {lowest: times_at(lowest), highest: times_at(highest)}
     open_intervals = [(lowest, highest)]
     while open_intervals:
         low, high = open_intervals.pop()
         between = middle(low, high)
-        if between is None or high <= low * _RESOLUTION or _is_certain((low, known[low]), (high, known[high])):
+        if between is None or high <= low * _RESOLUTION:
+            continue
+        if choice_at(low) == choice_at(high) and _is_certain((low, known[low]), (high, known[high])):
             continue
         known[between] = times_at(between)
         open_intervals += [(low, between), (between, high)]
@@ -177,6 +182,10 @@ class BreakEvenScan:
     ceiling: tuple[float, str] | None = None  # Rate above which something else limits communication, and what
 
 
+def _choices(replays: RateReplays, reducer: str, load: float) -> object:
+    return replays.choices_at(1 / load, reducer)
+
+
 def scan_rates(
     scenario: ReducerScenario,
     predictions: Sequence[Prediction],
@@ -216,7 +225,12 @@ def scan_rates(
                 doubt = extrapolation.time_doubt(row.reducer, partial(replays.plain_timer, rate_Bps))
                 return dense, required_dense(own, doubt, replays.phase_at(rate_Bps, row.reducer))
 
-            known = search_loads(lambda load: times_at(1 / load), 1 / highest_Bps, 1 / LOWEST_BPS)
+            known = search_loads(
+                lambda load: times_at(1 / load),
+                1 / highest_Bps,
+                1 / LOWEST_BPS,
+                choice_at=partial(_choices, replays, row.reducer),
+            )
             rates = [1 / load for load in reversed(known)]
             crossings += find_crossings(row.reducer, varied, times_at, rates)
             ends[row.reducer] = (pays(known[1 / LOWEST_BPS]), pays(known[1 / highest_Bps]))

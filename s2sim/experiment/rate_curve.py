@@ -69,6 +69,7 @@ class RateReplays:
         self._ways = ways or scenario.route_table(self._workers)
         self._ways.kept = self._ways.kept or KeptSchedules(self._ways)
         self._times: dict[tuple[float, str], int] = {}
+        self._choices: dict[tuple[float, str], tuple[tuple[str, str] | None, ...]] = {}
         self._phases: dict[tuple[float, str], int] = {}
         self._plain: dict[tuple[float, int], Timer] = {}
 
@@ -79,8 +80,15 @@ class RateReplays:
     def time_at(self, rate_Bps: float, reducer: str) -> int:
         """Return a reducer's time in picoseconds."""
         if (rate_Bps, reducer) not in self._times:
-            self._times[rate_Bps, reducer] = self._executed(rate_Bps, reducer).compared_ps
+            executed = self._executed(rate_Bps, reducer)
+            self._times[rate_Bps, reducer] = executed.compared_ps
+            launches = (executed.iterations or executed.replay).launches
+            self._choices[rate_Bps, reducer] = tuple(dict.fromkeys(launch.timed.choice for launch in launches))
         return self._times[rate_Bps, reducer]
+
+    def choices_at(self, rate_Bps: float, reducer: str) -> tuple[tuple[str, str] | None, ...]:
+        """Return what a library's estimates choose for dense and for a reducer, whose times are known."""
+        return self._choices[rate_Bps, self._dense] + self._choices[rate_Bps, reducer]
 
     def phase_at(self, rate_Bps: float, reducer: str) -> int:
         """Return the time of a reducer's communication phase alone in picoseconds."""

@@ -238,9 +238,10 @@ def replay(
     completed = tuple(sorted(communicators.completed, key=lambda each: (each.start_ps, each.calls)))
     works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.spent)
     effects = (*(disturbance.effects() if disturbance else ()), *effects_on_work(faults, works=works))
+    total_ps = max(rank_class.finish_ps for rank_class in classes) // recording.steps
     replays = [
         Replay(
-            total_ps=rank_class.finish_ps // recording.steps,
+            total_ps=total_ps,
             encode_ps=_exposed_ps(rank_class, "encode", completed) // recording.steps,
             decode_ps=_exposed_ps(rank_class, "decode", completed) // recording.steps,
             launches=launches,
@@ -250,9 +251,10 @@ def replay(
             decode_work_ps=rank_class.work_ps("decode") // recording.steps,
         )
         for rank_class in classes
+        if rank_class.finish_ps // recording.steps == total_ps
     ]
     # Of ranks that end together the one with most work.
-    return max(replays, key=lambda item: (item.total_ps, item.encode_ps + item.decode_ps, item.encode_ps))
+    return max(replays, key=lambda item: (item.encode_ps + item.decode_ps, item.encode_ps))
 
 
 def _before_gradient(script: Script) -> Script:

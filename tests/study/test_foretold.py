@@ -91,6 +91,23 @@ def test_the_verdict_at_a_rate_is_the_one_that_was_foretold(seed):
         assert (there.verdict.decision == "use") == foretold, (options, batch)
 
 
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
+@pytest.mark.parametrize(
+    ("topology", "reducer", "density"),
+    [("dgx-h100", "int8", 0.01), pytest.param("tcp-10g", "powersgd", 0.002, marks=pytest.mark.slow)],
+)
+def test_rates_between_which_a_library_chooses_something_slow_are_found(topology, reducer, density):
+    """What NCCL chooses by its estimates may be slower at a lower rate by more than the rates differ."""
+    trace = f"synthetic:density={density},overlap=0.9,rows=2000,width=16"
+    options = {"topology": topology, "workers": 32, "reducers": [reducer], "trace": trace}
+    verdict = s2sim.run(**options).verdict
+    assert len([item for item in verdict.break_even if item.reducer == reducer]) > 1
+    for exponent in range(18):
+        rate_Bps = 1.7e6 * 2**exponent
+        there = s2sim.run(**options, overrides=(f"nic.rate={rate_Bps!r}B/s",), break_even=False, thorough=False)
+        assert (there.verdict.decision == "use") == pays_at(verdict, reducer, rate_Bps), rate_Bps
+
+
 @pytest.mark.slow
 @pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
 def test_how_far_off_extrapolated_times_may_be_is_asked_at_each_rate():

@@ -182,6 +182,29 @@ def test_what_is_not_replayed_follows_from_what_is(seed):
     assert len(searched) <= 3
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_chosen_otherwise_is_searched_from_both_sides(seed):
+    """Dense takes up to four times as long from a drawn load on, or up to another one."""
+    generator = np.random.default_rng(seed)
+    first, last = sorted(10.0 ** generator.uniform(6, 12, 2))
+    slow, gain = generator.uniform(1, 4), generator.uniform(0.8, 2)
+
+    def choice(load):
+        return first <= load < last
+
+    def times_at(load):
+        dense = (slow if choice(load) else 1.0) * (1e6 + load)
+        return dense, (1e6 + load) * gain
+
+    known = search_loads(times_at, 1e6, 1e12, choice_at=choice)
+    for (low, at_low), (high, _) in pairwise(known.items()):
+        if choice(low) != choice(high):
+            assert high < 1.31 * low
+        elif high > 1.31 * low:
+            between = [load for load in np.geomspace(low, high, 50) if choice(load) == choice(low)]
+            assert {pays(times_at(load)) for load in between} == {pays(at_low)}
+
+
 @pytest.mark.slow
 def test_same_spec_same_answer(result):
     again = s2sim.run(spec=result.spec)

@@ -83,6 +83,7 @@ _CLEARLY = 0.9
 # Estimates up to so many times the least may be the least on machines that the search sees a little differently.
 _SCATTER = 1.15
 _MOST_RANKS_OF_ALL = 128
+_OWN_CHOICE = "the library's own choice"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -93,6 +94,12 @@ class TimedSchedule:
     duration_ps: int  # From a common start until the last rank is done
     why: str  # Reason for this algorithm, human-readable
     times: RoundTimes
+
+    @property
+    def choice(self) -> tuple[str, str] | None:
+        """Algorithm and protocol, if a library's estimates chose them, which need not be the fastest."""
+        schedule = self.schedule
+        return (schedule.algorithm.partition(":")[0], schedule.protocol) if self.why.startswith(_OWN_CHOICE) else None
 
 
 @dataclass(eq=False)
@@ -299,7 +306,7 @@ class Timer:
             return None
         (least_us, chosen), *others = estimates
         rest = ", ".join(f"{format_seconds(each_us / 1e6)} by {each.text}" for each_us, each in others)
-        return chosen, f"the library's own choice: it estimates {format_seconds(least_us / 1e6)} against {rest}"
+        return chosen, f"{_OWN_CHOICE}: it estimates {format_seconds(least_us / 1e6)} against {rest}"
 
     def _choose(self, demand: Demand) -> TimedSchedule:
         """Return what the library chooses of the candidates by its estimates, else the fastest, and the reason."""
