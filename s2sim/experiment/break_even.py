@@ -182,10 +182,6 @@ class BreakEvenScan:
     ceiling: tuple[float, str] | None = None  # Rate above which something else limits communication, and what
 
 
-def _choices(replays: RateReplays, reducer: str, load: float) -> object:
-    return replays.choices_at(1 / load, reducer)
-
-
 def scan_rates(
     scenario: ReducerScenario,
     predictions: Sequence[Prediction],
@@ -229,7 +225,7 @@ def scan_rates(
                 lambda load: times_at(1 / load),
                 1 / highest_Bps,
                 1 / LOWEST_BPS,
-                choice_at=partial(_choices, replays, row.reducer),
+                choice_at=partial(replays.choices_at, row.reducer),
             )
             rates = [1 / load for load in reversed(known)]
             crossings += find_crossings(row.reducer, varied, times_at, rates)

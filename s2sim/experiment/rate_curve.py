@@ -86,9 +86,9 @@ class RateReplays:
             self._choices[rate_Bps, reducer] = tuple(dict.fromkeys(launch.timed.choice for launch in launches))
         return self._times[rate_Bps, reducer]
 
-    def choices_at(self, rate_Bps: float, reducer: str) -> tuple[tuple[str, str] | None, ...]:
-        """Return what a library's estimates choose for dense and for a reducer, whose times are known."""
-        return self._choices[rate_Bps, self._dense] + self._choices[rate_Bps, reducer]
+    def choices_at(self, reducer: str, load: float) -> tuple[tuple[str, str] | None, ...]:
+        """Return what a library's estimates choose for dense and for a reducer at a known rate, 1 / ``load``."""
+        return self._choices[1 / load, self._dense] + self._choices[1 / load, reducer]
 
     def phase_at(self, rate_Bps: float, reducer: str) -> int:
         """Return the time of a reducer's communication phase alone in picoseconds."""
