@@ -4,6 +4,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import s2sim
 from s2sim.gradients.manifest import read_manifest
 from s2sim.gradients.read_trace import shipped_directories
 
@@ -25,3 +26,9 @@ def test_every_shipped_trace_has_its_licence_in_the_package():
         assert licence == read_manifest(directory).origin.licence
         assert text.startswith("<https://")
     assert {"Apache-2.0", *(row[4] for row in rows)} == set(project["license"].split(" AND "))
+
+
+def test_the_citation_is_of_this_version():
+    cited = dict(re.findall(r"^(\w[\w-]*): (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE))
+    assert cited["version"] == s2sim.__version__
+    assert cited["license"] == "Apache-2.0"

@@ -134,7 +134,12 @@ def table_report(table: Table, command: str | None = None) -> Report:
 
     version = [f"s2sim {s2sim.__version__}."]
     return Report(
-        "s2sim results", [], [table_grid(table)], charts=table_charts(table), provenance=version, command=command
+        command or "s2sim results",
+        [],
+        [table_grid(table)],
+        charts=table_charts(table),
+        provenance=version,
+        command=command,
     )
 
 

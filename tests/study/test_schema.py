@@ -3,6 +3,7 @@
 import dataclasses
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -223,6 +224,10 @@ def test_python_has_the_names_of_json(transfers):
     assert {type(result) for result in results} == {RESULTS.get(name) for name in RESULTS.names()}
     assert all(isinstance(result, ResultForm) for result in results)
     assert set(named_otherwise(results)) == set()
+    for result in results:
+        page = result.to_html()
+        assert page.startswith("<!doctype html>")
+        assert result.answers == "paper" or json.loads(re.search('id="data">(.*?)</script>', page)[1]) is not None
     row = results[0].results[0]
     assert np.isclose(sum(row.time_s[:3]), row.time_s.total)
 
