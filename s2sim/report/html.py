@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Report:
-    """What a page shows, in this order: the answer, what it rests on, charts, pictures and how it was made."""
+    """What a page shows, in this order: the answer, what it rests on, charts, and how it was made."""
 
     title: str
     answer: Sequence[str]
@@ -38,7 +38,6 @@ class Report:
     details: Sequence[Grid] = ()
     notes: Sequence[str] = ()
     charts: Sequence[Mapping[str, Any]] = ()
-    pictures: Sequence[tuple[str, str]] = ()  # Headings and SVG
     provenance: Sequence[str] = ()
     command: str | None = None
     aligned: bool = False  # Whether the answer is aligned as in a terminal
