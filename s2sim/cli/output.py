@@ -166,12 +166,6 @@ def _page(result: Any) -> str:
     return result_page(result, own_command())
 
 
-def _table_page(table: Table) -> str:
-    from s2sim.report.html import page, table_report
-
-    return page(table_report(table, own_command()))
-
-
 def write_tables(make: Callable[[], Table] | None, make_page: Callable[[], str] | None = None) -> bool:
     """Write the tables and the page that the command is asked for; return whether standard output is free for text.
 
@@ -187,7 +181,7 @@ def write_tables(make: Callable[[], Table] | None, make_page: Callable[[], str] 
         if (parquet := targets["parquet"]) is not None:
             write_bytes(table.to_parquet(), parquet)
         if (html := targets["html"]) is not None:
-            write_text(make_page() if make_page is not None else _table_page(table), html)
+            write_text(make_page() if make_page is not None else _page(table), html)
     return STDOUT not in targets.values()
 
 

@@ -131,15 +131,8 @@ def table_report(table: Table, command: str | None = None) -> Report:
     from s2sim.report.grid import table_grid
     from s2sim.report.page_charts import table_charts
 
-    version = [f"s2sim {s2sim.__version__}."]
-    return Report(
-        command or "s2sim results",
-        [],
-        [table_grid(table)],
-        charts=table_charts(table),
-        provenance=version,
-        command=command,
-    )
+    title, made_by = command or "s2sim results", [f"s2sim {s2sim.__version__}."]
+    return Report(title, [], [table_grid(table)], charts=table_charts(table), provenance=made_by, command=command)
 
 
 def result_html(result: Result) -> str:

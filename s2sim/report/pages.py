@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from s2sim.report.html import page, render, run_report, screen_report
+from s2sim.report.html import page, render, run_report, screen_report, table_report
 from s2sim.report.screens import screen_of
+from s2sim.tables import Table
 
 if TYPE_CHECKING:
     from s2sim.claims.paper import Chart, HeatMap, PapersResult
 
 
 def result_page(result: Any, command: str | None = None) -> str:
-    """Return the page of a result of any command."""
+    """Return the page of a result of any command, or of a table."""
+    if isinstance(result, Table):
+        return page(table_report(result, command))
     if result.answers == "run":
         return page(run_report(result, command))
     if result.answers == "paper":
