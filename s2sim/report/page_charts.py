@@ -23,9 +23,7 @@ from s2sim.validation.curve_result import ValidationResult
 
 # Ratio of the largest to the smallest value from which an axis is logarithmic.
 _WIDE = 5.0
-# Bytes per second of 1 Gbps: rates are sold in round numbers of bits.
-_GBPS = 1.25e8
-PHASE_COLOURS = {"communication": "#0072B2", "encode": "#E69F00", "decode": "#CC79A7"}
+_PHASE_COLOURS = {"communication": "#0072B2", "encode": "#E69F00", "decode": "#CC79A7"}
 _STREAM_COLOURS = {"forward": "#BBBBBB", "backward": "#777777", "optimizer": "#444444", "codec": "#E69F00"}
 _NETWORK = "#0072B2"
 
@@ -166,7 +164,7 @@ def run_charts(
 def _time_chart(rows: Sequence[Row]) -> dict[str, Any]:
     simulated = all(row.iteration is not None for row in rows)
     *stacked, hidden = style.ITERATION_PARTS
-    colours = {part: style.ITERATION_PARTS[part] for part in stacked} if simulated else PHASE_COLOURS
+    colours = {part: style.ITERATION_PARTS[part] for part in stacked} if simulated else _PHASE_COLOURS
 
     def lengths(row: Row) -> dict[str, float]:
         of: Any = iteration_of(row) if simulated else row.time_s
@@ -208,7 +206,7 @@ def _break_even_chart(curves: RateCurves) -> dict[str, Any]:
     note = f"Above 1x a reducer pays{': ' if found else ''}{', '.join(found)}."
     at = (curves.own_Bps, f"here: {format_rate(curves.own_Bps)}")
     title = f"Speed-up over dense at other rates: {workers_text(curves.workers)}"
-    rate = Quantity(curves.field, format_rate, _GBPS)
+    rate = Quantity(curves.field, format_rate, style.GBPS)
     return line_chart(title, rate, SPEEDUP, lines, note=note, level=1.0, at=at, log_x=True)
 
 
@@ -221,7 +219,8 @@ def _error_chart(rows: Sequence[Row]) -> dict[str, Any] | None:
     if not lossy:
         return None
     exact = [f"{row.reducer} {format_bytes(row.bytes_sent_per_rank)}" for row in rows if row.exact]
-    note = f"Of one step, without feedback. Exact: {', '.join(exact)}." if exact else "Of one step, without feedback."
+    of = "Of all steps, with feedback." if any(row.steps for row in rows) else "Of one step, without feedback."
+    note = f"{of} Exact: {', '.join(exact)}." if exact else of
     lines = {name: [(float(size), float(error))] for name, (size, error) in lossy.items()}
     size, error = Quantity("bytes sent by the busiest rank", format_bytes), Quantity("relative L2 error", error_text)
     title = f"What a byte buys: {style.workers_title(rows)}"

@@ -16,28 +16,24 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
-from s2sim.collectives.kinds import KINDS
 from s2sim.errors import S2SimError, describe_problems
 from s2sim.files import describe_problem, read_table, read_text
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, RankDevice
-from s2sim.traffic.nccl_tests import MAX_BYTES, MAX_SIZE_BYTES, library_of_code, parse_nccl_tests
+from s2sim.traffic.nccl_tests import MAX_BYTES, MAX_S, MAX_SIZE_BYTES, NONE, kind_of, library_of_code, parse_nccl_tests
 
 T = TypeVar("T")
 
 _MOST_RANKS = 1 << 20
-_DAY_US = 86_400e6
-_NOT_CHECKED = ("n/a", "nan", "-nan")
 
 
 def _or_none(value: Any) -> Any:
-    return None if isinstance(value, str) and value.strip('"').lower() in _NOT_CHECKED else value
+    text = value.strip('"') if isinstance(value, str) else value
+    return None if isinstance(text, str) and text.lower() in NONE else text
 
 
 _Size = Annotated[int, Field(ge=0, le=MAX_SIZE_BYTES)]
-_Time = Annotated[Annotated[float, Field(ge=0, le=_DAY_US)] | None, BeforeValidator(_or_none)]
-_Wrong = Annotated[
-    float | None, BeforeValidator(lambda value: _or_none(value.strip('"') if isinstance(value, str) else value))
-]
+_Time = Annotated[Annotated[float, Field(ge=0, le=MAX_S * 1e6)] | None, BeforeValidator(_or_none)]
+_Wrong = Annotated[float | None, BeforeValidator(_or_none)]
 _Ranks = Annotated[int, Field(ge=0, le=_MOST_RANKS)]
 
 
@@ -140,16 +136,6 @@ def _read_rccl_csv(path: Path) -> list[tuple[int, _RcclRow]]:
     return rows
 
 
-def _kind(name: str) -> str:
-    """Return what s2sim calls a collective.
-
-    >>> _kind("AlltoAll"), _kind("all_reduce"), _kind("hypercube")
-    ('all_to_all', 'all_reduce', 'hypercube')
-    """
-    known = {kind.replace("_", ""): kind for kind in KINDS}
-    return known.get(name.replace("_", "").lower(), name)
-
-
 def _nccl_tables(run: _NcclRun, in_place: bool) -> tuple[MeasuredTable, ...]:
     rows = []
     for number, each in enumerate(run.results, 1):
@@ -167,7 +153,7 @@ def _nccl_tables(run: _NcclRun, in_place: bool) -> tuple[MeasuredTable, ...]:
     ]
     table = MeasuredTable(
         line=1,
-        collective=None if named is None else _kind(named[1]),
+        collective=None if named is None else kind_of(named[1]),
         ranks=max((each.rank for each in devices), default=each_process - 1) + 1 if devices else None,
         devices=tuple(devices),
         gpus_per_thread=run.config.ngpus,
@@ -193,7 +179,7 @@ def _rccl_tables(rows: Sequence[tuple[int, _RcclRow]], in_place: bool) -> tuple[
         tables.append(
             MeasuredTable(
                 line=measured[0].line,
-                collective=_kind(name),
+                collective=kind_of(name),
                 ranks=ranks,
                 devices=tuple(hosts),
                 gpus_per_thread=gpus,

@@ -7,17 +7,18 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from s2sim.collectives.kinds import KINDS
 from s2sim.errors import S2SimError
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, NcclDebugInfo, RankDevice
 
 _TIMES = ("time", "cputime")
 _ERROR_TITLES = "#wrong"
-_NONE = ("n/a", "nan", "-nan")
+NONE = ("n/a", "nan", "-nan")
 # An asterisk marks errors that old versions find too large.
 _FIGURE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\*?")
 _MICRO = 1e-6
 # A day: beyond is damage.
-_MAX_S = 86_400.0
+MAX_S = 86_400.0
 
 
 # The titles of each group of figures of a table; a group begins with its time, the first is out-of-place.
@@ -58,19 +59,19 @@ def _read_figures(columns: _Columns, cells: Sequence[str]) -> _Figures | None:
 def _group_figures(cells: dict[str, str]) -> tuple[float | None, float | None]:
     # Bandwidths follow from sizes and times, but have to be numbers.
     time_us, *_ = (number(cells[title]) for title in ("time", "algbw", "busbw"))
-    if time_us is not None and time_us * _MICRO > _MAX_S:
+    if time_us is not None and time_us * _MICRO > MAX_S:
         raise S2SimError(f"a time of {cells['time']} us is more than a day: mend the line or take it out")
     return None if time_us is None else time_us * _MICRO, number(cells.get(_ERROR_TITLES, "n/a"))
 
 
 def _is_figure(text: str) -> bool:
     """Return whether a cell has a number, or states that there is none."""
-    return text.lower() in _NONE or _FIGURE.fullmatch(text) is not None
+    return text.lower() in NONE or _FIGURE.fullmatch(text) is not None
 
 
 def number(text: str) -> float | None:
     """Return the number of a cell, None if it states that there is none; else `S2SimError`."""
-    if text.lower() in _NONE:
+    if text.lower() in NONE:
         return None
     value = float(text.rstrip("*")) if _FIGURE.fullmatch(text) else math.inf
     if not 0 <= value < math.inf:
@@ -82,8 +83,17 @@ def number(text: str) -> float | None:
 MAX_BYTES = 2**26
 """Of a log: with NCCL_DEBUG=INFO many ranks fill megabytes."""
 
-COLLECTIVES = {"alltoall": "all_to_all", "sendrecv": "send_recv"}
-"""What s2sim calls otherwise than nccl-tests."""
+_PROGRAMS = {"all_to_all": "alltoall", "send_recv": "sendrecv"}
+_KINDS_BY_LETTERS = {kind.replace("_", ""): kind for kind in KINDS}
+
+
+def kind_of(name: str) -> str:
+    """Return what s2sim calls a collective; a name as it is if there is none.
+
+    >>> kind_of("AlltoAll"), kind_of("all_reduce"), kind_of("hypercube")
+    ('all_to_all', 'all_reduce', 'hypercube')
+    """
+    return _KINDS_BY_LETTERS.get(name.replace("_", "").lower(), name)
 
 
 def program_of(collective: str) -> str:
@@ -92,7 +102,7 @@ def program_of(collective: str) -> str:
     >>> program_of("all_to_all")
     'alltoall_perf'
     """
-    return f"{next((theirs for theirs, ours in COLLECTIVES.items() if ours == collective), collective)}_perf"
+    return f"{_PROGRAMS.get(collective, collective)}_perf"
 
 
 def library_of_code(code: int) -> str:
@@ -163,7 +173,7 @@ class _TablePreamble:
     @property
     def collective(self) -> str | None:
         name = self.named or self.command
-        return None if name is None else COLLECTIVES.get(name, name)
+        return None if name is None else kind_of(name)
 
     @property
     def ranks(self) -> int | None:
@@ -232,7 +242,7 @@ class _LogReader:
         if found and found[1] == "concluded":
             self._close()
             if self._tables and self._tables[-1].collective is None:
-                self._tables[-1] = replace(self._tables[-1], collective=COLLECTIVES.get(found[2], found[2]))
+                self._tables[-1] = replace(self._tables[-1], collective=kind_of(found[2]))
             return
         if self._rows and (found or _TABLE_START.search(line)):
             self._close()

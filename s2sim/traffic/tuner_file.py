@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 
 from s2sim import __version__
+from s2sim.collectives.schedules.demand import nccl_tests_bytes
 from s2sim.collectives.timing.timer import TimedSchedule
 from s2sim.errors import OptionError
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
@@ -20,13 +21,7 @@ from s2sim.traffic.spec import CollectiveSpec
 from s2sim.uncertainty.interval import format_interval, interval_at
 from s2sim.units import PS_PER_S, format_bytes, format_seconds
 
-_KINDS = {
-    "all_reduce": "allreduce",
-    "all_gather": "allgather",
-    "reduce_scatter": "reducescatter",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-}
+_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 # By the algorithm here; NCCL calls a chain from a root a ring too.
 _ALGORITHMS = {
     "ring": "ring",
@@ -87,12 +82,12 @@ def write_tuner(spec: CollectiveSpec, sizes: Sequence[int], progress: ProgressWa
     planned = [plan_collective(replace(spec, size_bytes=size)) for size in watched(progress, "choosing by size", sizes)]
     if not isinstance(planned[0].profile, NcclProfile):
         raise OptionError("--tuner is read by NCCL: add --library nccl, on GPUs that it has constants for")
-    choices = tuple(map(_choose, planned))
+    choices, called = tuple(map(_choose, planned)), spec.kind.replace("_", "")
     last = planned[-1]
     where = f"nodes {last.cluster.nodes_used}, ranks {last.cluster.workers}"
     topology = " ".join([spec.topology, *(f"--set {each}" for each in spec.overrides)])
     lines = [
-        f"# {_KINDS[spec.kind]} on {topology}: {where}; predicted by s2sim {__version__}, not measured",
+        f"# {called} on {topology}: {where}; predicted by s2sim {__version__}, not measured",
         "# Measure it before use: NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=this file",
         "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks",
         "# Channels are those that the prediction is for. -1 would be NCCL's own, but the plug-in of v2.30 makes it 1.",
@@ -102,7 +97,7 @@ def write_tuner(spec: CollectiveSpec, sizes: Sequence[int], progress: ProgressWa
         own, following = choices[run[0]], run[-1] + 1
         end = choices[following].size_bytes - 1 if following < len(choices) else choices[run[-1]].size_bytes
         lines += [f"# {format_bytes(choices[at].size_bytes)}: {choices[at].text}" for at in run]
-        row = (_KINDS[spec.kind], own.size_bytes, end, *_of(own), own.channels, last.cluster.nodes_used)
+        row = (called, own.size_bytes, end, *_of(own), own.channels, last.cluster.nodes_used)
         lines.append(",".join(map(str, (*row, last.cluster.workers))))
     return TunerFile("".join(f"{line[:_LONGEST]}\n" for line in lines), choices)
 
@@ -123,7 +118,7 @@ def _choose(planned: PlannedCollective) -> TunerChoice:
     channels, _ = profile.channels(schedule, planned.cluster)
     other = "" if best is own else f"; NCCL's own choice, {_name(own)}, {_time(own, planned)}"
     return TunerChoice(
-        planned.spec.size_bytes if isinstance(planned.spec.size_bytes, int) else max(planned.spec.size_bytes),
+        nccl_tests_bytes(planned.demand),
         _ALGORITHMS[schedule.algorithm.partition(":")[0]],
         schedule.protocol.lower(),
         channels,
@@ -138,7 +133,7 @@ def _name(timed: TimedSchedule) -> str:
 
 
 def _time(timed: TimedSchedule, planned: PlannedCollective) -> str:
-    time_s, size = timed.duration_ps / PS_PER_S, timed.schedule.demand.buffer_bytes
+    time_s, size = timed.duration_ps / PS_PER_S, nccl_tests_bytes(timed.schedule.demand)
     band = interval_at(time_s, planned.cluster, planned.profile, planned.demand.kind, size)
     between = "" if band is None else f" ({format_interval(band.low_s, band.high_s)})"
     return f"{format_seconds(time_s)}{between}"

@@ -20,7 +20,7 @@ from s2sim.topology.read_file import parse_shape
 from s2sim.units import parse_rate_Bps
 from s2sim.validation.curve import MeasuredMachine
 from s2sim.validation.curve_machine import machine_shape
-from s2sim.validation.node_files import MAX_GPUS, Format, NodeFacts, devices
+from s2sim.validation.node_files import Format, NodeFacts, devices
 
 FORMATS = Registry(
     "format",
@@ -35,9 +35,9 @@ FORMATS = Registry(
 MAX_BYTES = 2**24
 # What a file looks like that others read.
 _OTHERS = {
-    '"traceEvents"': "a trace of PyTorch's profiler: s2sim profile import {}",
-    "_perf": "measured times of collectives: s2sim collective log {}, or s2sim dev calibrate {}",
-    "numCycle": "measured times of collectives: s2sim collective log {}, or s2sim dev calibrate {}",
+    '"traceEvents"': "a trace of PyTorch's profiler: s2sim profile import {0}",
+    "_perf": "measured times of collectives: s2sim collective log {0}, or s2sim dev calibrate {0}",
+    "numCycle": "measured times of collectives: s2sim collective log {0}, or s2sim dev calibrate {0}",
 }
 
 
@@ -68,8 +68,6 @@ def import_machine(
     text = read_text(path, noun="the file", most_bytes=MAX_BYTES)
     found: Format = FORMATS.get(_recognise(text, path) if form is None else form)
     facts = found.read(text, str(path))
-    if facts.gpus > MAX_GPUS:
-        raise S2SimError(f"{path} describes {facts.gpus} GPUs: a node has up to {MAX_GPUS}")
     name = gpu or facts.gpu
     if name is None:
         raise OptionError(f"{path} does not say which GPUs these are: add --gpu NAME, such as --gpu h100")
@@ -96,7 +94,7 @@ def _recognise(text: str, path: Path) -> str:
             return name
     for mark, what in _OTHERS.items():
         if mark in text[:4096]:
-            raise S2SimError(f"{path} looks like {what.replace('{}', str(path))}")
+            raise S2SimError(f"{path} looks like {what.format(path)}")
     raise S2SimError(
         f"{path} is of no kind that is known ({', '.join(FORMATS.names())}): --as KIND takes it for one; gradients are "
         "read by s2sim trace import"
@@ -187,13 +185,20 @@ def _times(rate: Quantity, factor: float) -> Quantity:
     return replace(rate, value=f"{float(str(rate.value).removesuffix('GB/s')) * factor:g}GB/s")
 
 
+def _quoted(value: object) -> str:
+    """Return a value in JSON, whose escapes TOML has too, without control characters."""
+    return json.dumps(value).replace("\x7f", "\\u007f")
+
+
 def _toml(path: Path, fields: Mapping[str, Quantity], assumed: Sequence[str]) -> str:
-    head = [f"# Of {path.name}, by s2sim import.", *(f"# Assumed: {each}." for each in assumed)]
-    tables: dict[str, list[str]] = {"": [*head, f"name = {json.dumps(path.stem)}"]}
+    # Names in comments are those of the file, which may hold anything.
+    said = [f"Of {path.name}, by s2sim import", *(f"Assumed: {each}" for each in assumed)]
+    head = [f"# {_quoted(text)[1:-1]}." for text in said]
+    tables: dict[str, list[str]] = {"": [*head, f"name = {_quoted(path.stem)}"]}
     for item in fields.values():
         table, _, key = item.field.rpartition(".")
         if key != "name":
-            value, kind, source = map(json.dumps, (item.value, item.kind, item.source))
+            value, kind, source = map(_quoted, (item.value, item.kind, item.source))
             line = f"{key} = {{ value = {value}, kind = {kind}, source = {source} }}"
             tables.setdefault(table, [f"[{table}]"]).append(line)
     return "\n\n".join(map("\n".join, tables.values())) + "\n"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -15,11 +15,13 @@ from s2sim.files import read_toml
 from s2sim.units import format_number_of
 
 MAX_GPUS = 128
-_MAX_DEPTH, _MAX_LINKS, _FASTEST_GBPS = 64, 1024, 3200.0
+# More of anything is in no machine; links are those of one GPU, rates those of one interface.
+_MAX_DEPTH, _MAX_LINKS, _FASTEST_GBPS = 64, 64, 3200.0
 _GENERATIONS = {"8.0": "gen3", "16.0": "gen4", "32.0": "gen5", "64.0": "gen6"}
 _NVSWITCH = "0x068000"
 # Links that two of three or more GPUs share in a mesh: 4 of the 12 of an A100, 6 of the 18 of an H100.
 _MOST_OF_A_MESH = 6
+_KINDS_SHOWN = 5
 _NEAR = ("PIX", "PXB")
 
 
@@ -87,7 +89,8 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
     if not gpus:
         raise S2SimError(f"{origin} has no <gpu>: dump it with NCCL_TOPO_DUMP_FILE in a run, which adds them")
     nets = [each for each in found if each.element.tag == "net" and each.element.get("name") != "lo"]
-    links, pairs = _links(gpus)
+    _check_counts(origin, len(gpus), len(nets))
+    links, pairs = _links(gpus, origin)
     if pairs and links:
         raise S2SimError(f"{origin}: GPUs have links to switches and to each other, as in no machine that is known")
     first, device, _ = gpus[0]
@@ -106,16 +109,16 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
         pcie=_pcie(device),
         nics={net.get("name", f"net{at}")[:40]: _rate_Gbps(net) for at, (net, *_) in enumerate(nets)},
         beside_gpu=any(beside.intersection(each.bridges) for each in nets),
-        ignored=tuple(f"{count} {what}" for what, count in ignored.items()),
+        ignored=tuple(f"{count} {what}" for what, count in ignored.most_common(_KINDS_SHOWN)),
     )
 
 
 def _walk(root: Any, origin: str, ignored: Counter[str]) -> Iterator[_Placed]:
     """Yield the GPUs and interfaces of the first host, and count what is ``ignored``."""
-    pending = [_Placed(each, None, ()) for each in root]
+    pending = deque(_Placed(each, None, ()) for each in root)
     host = next((each.get("host_hash") for each in root if each.tag == "cpu"), None)
     while pending:
-        here = pending.pop(0)
+        here = pending.popleft()
         element, device, bridges = here
         if len(bridges) > _MAX_DEPTH:
             raise S2SimError(f"{origin}: bridges are nested more than {_MAX_DEPTH} deep, as in no machine")
@@ -131,14 +134,16 @@ def _walk(root: Any, origin: str, ignored: Counter[str]) -> Iterator[_Placed]:
             ignored[f"<{element.tag[:40]}>"] += 1
 
 
-def _links(gpus: Sequence[_Placed]) -> tuple[int | None, tuple[tuple[int, int], ...]]:
+def _links(gpus: Sequence[_Placed], origin: str) -> tuple[int | None, tuple[tuple[int, int], ...]]:
     """Return the least number of links of a GPU to switches, and the links between GPUs."""
     place = {each.device.get("busid"): number for number, each in enumerate(gpus) if each.device is not None}
     pairs: list[tuple[int, int]] = []
     to_switches = []
     for number, each in enumerate(gpus):
         found = [link for link in each.element if link.tag in ("nvlink", "xgmi")]
-        links = [(link, min(int(_number(link, "count")), _MAX_LINKS)) for link in found]
+        links = [(link, int(_number(link, "count"))) for link in found]
+        if sum(count for _, count in links) > _MAX_LINKS:
+            raise S2SimError(f"{origin}: GPU {number} states more than {_MAX_LINKS} links, as none has")
         to_switches.append(sum(count for link, count in links if link.get("tclass") == _NVSWITCH))
         for link, count in links:
             other = place.get(link.get("target"))
@@ -146,6 +151,12 @@ def _links(gpus: Sequence[_Placed]) -> tuple[int | None, tuple[tuple[int, int], 
             if other is not None and number < other:
                 pairs += [(number, other)] * count
     return min(to_switches) or None, tuple(pairs)
+
+
+def _check_counts(origin: str, gpus: int, nics: int) -> None:
+    """Refuse what no node has, before work grows with it."""
+    if max(gpus, nics) > MAX_GPUS:
+        raise S2SimError(f"{origin} describes {gpus} GPUs and {nics} interfaces: a node has up to {MAX_GPUS}")
 
 
 def _pcie(device: Any) -> tuple[str, float] | None:
@@ -177,6 +188,7 @@ def read_nvidia_smi(text: str, origin: str) -> NodeFacts:
     own = [row for row in rows if row and row[0] in names and row is not header]
     cells = {name: dict(zip(names, row, strict=False)) for name, *row in own}
     gpus = [name for name in names if name.startswith("GPU")]
+    _check_counts(origin, len(gpus), len(names) - len(gpus))
     if missing := sorted(set(gpus) - set(cells)):
         raise S2SimError(f"{origin} has no row of {', '.join(missing)}")
     joined = {
@@ -191,7 +203,7 @@ def read_nvidia_smi(text: str, origin: str) -> NodeFacts:
     switched = every and len(counts) == 1 and max(counts) > _MOST_OF_A_MESH
     nics = [name for name in names if name not in gpus]
     # Newer ones list what NIC0 is called.
-    called = dict(re.findall(r"^\s*(NIC\d{1,3}): (\S{1,40})\s*$", text, re.MULTILINE))
+    called = dict(re.findall(r"^[ \t]*(NIC\d{1,3}): (\S{1,40})[ \t]*$", text, re.MULTILINE))
     return NodeFacts(
         gpus=len(gpus),
         origin=f"nvidia-smi topo -m, {Path(origin).name}",
@@ -208,6 +220,6 @@ NCCL_TOPOLOGY = Format(
 )
 NVIDIA_SMI = Format(
     "nvidia-smi-topo",
-    lambda head: re.search(r"^\s*(\x1b\[\d*m)?\s*GPU0\s", head, re.MULTILINE) is not None,
+    lambda head: re.search(r"^[ \t]*(\x1b\[\d*m)?GPU0\s", head, re.MULTILINE) is not None,
     read_nvidia_smi,
 )

@@ -14,8 +14,16 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.collectives.kinds import Kind
-from s2sim.collectives.schedules import exchange
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.schedules.exchange import (
+    ChunkMove,
+    Hops,
+    MemberPairs,
+    require_uniform_routes,
+    reverse_moves,
+    single_chunk,
+    stage_of_moves,
+)
 from s2sim.collectives.schedules.groups import Groups, OverGroups, schedule_of
 from s2sim.collectives.schedules.pipeline import Pipeline, channel_count, channel_groups
 from s2sim.collectives.schedules.schedule import Schedule, Stage
@@ -41,22 +49,16 @@ class BinaryTree(OverGroups):
         down = []
         for depth in range(1, groups.members.bit_length()):
             child = np.arange(2**depth - 1, min(2 ** (depth + 1) - 1, groups.members))
-            down.append(
-                exchange.ChunkMove(exchange.MemberPairs((child - 1) // 2, child), np.zeros(len(child), np.int64), 1)
-            )
-        moves = {
-            "broadcast": down,
-            "reduce": exchange.reverse_moves(down),
-            "all_reduce": [*exchange.reverse_moves(down), *down],
-        }[kind]
-        return exchange.stage_of_moves(groups.ranks, exchange.single_chunk(groups), moves)
+            down.append(ChunkMove(MemberPairs((child - 1) // 2, child), np.zeros(len(child), np.int64), 1))
+        moves = {"broadcast": down, "reduce": reverse_moves(down), "all_reduce": [*reverse_moves(down), *down]}[kind]
+        return stage_of_moves(groups.ranks, single_chunk(groups), moves)
 
-    def closed_form_s(self, demand: Demand, hops: exchange.Hops) -> float:
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return h·(L + D/B), h = floor(log2 P), or twice that, where every pair of ranks has links of its own.
 
         On any fabric where a rank has one port, two children share it and this form does not hold.
         """
-        exchange.require_uniform_routes(self.name, hops)
+        require_uniform_routes(self.name, hops)
         levels = demand.ranks.bit_length() - 1
         return (2 if demand.kind == "all_reduce" else 1) * levels * hops.round_s(float(demand.buffer_bytes))
 
@@ -80,15 +82,13 @@ class Binomial(OverGroups):
         moves = []
         for j in reversed(range((groups.members - 1).bit_length())):
             source = np.arange(0, groups.members - 2**j, 2 ** (j + 1))
-            moves.append(
-                exchange.ChunkMove(exchange.MemberPairs(source, source + 2**j), np.zeros(len(source), np.int64), 1)
-            )
-        moves = moves if kind == "broadcast" else exchange.reverse_moves(moves)
-        return exchange.stage_of_moves(groups.ranks, exchange.single_chunk(groups), moves)
+            moves.append(ChunkMove(MemberPairs(source, source + 2**j), np.zeros(len(source), np.int64), 1))
+        moves = moves if kind == "broadcast" else reverse_moves(moves)
+        return stage_of_moves(groups.ranks, single_chunk(groups), moves)
 
-    def closed_form_s(self, demand: Demand, hops: exchange.Hops) -> float:
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time where messages share nothing and all ways are alike: ceil(log2 P)·(L + D/B)."""
-        exchange.require_uniform_routes(self.name, hops)
+        require_uniform_routes(self.name, hops)
         return (demand.ranks - 1).bit_length() * hops.round_s(float(demand.buffer_bytes))
 
 
@@ -236,7 +236,7 @@ class DoubleBinaryTree(OverGroups):
         best = sqrt(float(groups.bytes[0].sum()) / 2 * max(0.0, 2 * height * one_way_s - both_ways_s) / latency_s)
         return max(1, min(_MAX_CHUNKS, round(best)))
 
-    def closed_form_s(self, demand: Demand, hops: exchange.Hops) -> float:
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time where every pair of ranks, one a node, has links of its own: each round is one chunk's time.
 
         (K + 2h - 1)(L + D/(2K·B)), h the height of the trees. On any fabric where a rank has one port, messages share

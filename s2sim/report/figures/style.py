@@ -35,6 +35,8 @@ DOTS_PER_INCH = 150
 # Points.
 TITLE_SIZE, TEXT_SIZE, SMALL_SIZE = 9.0, 8.0, 7.0
 GREY = "#666666"
+GBPS = 1.25e8
+"""Bytes per second of 1 Gbps: rates are sold in round numbers of bits."""
 STYLES = ("-", "--", ":", "-.")
 WHITE_BOX = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
 """Background of texts that cross lines."""

@@ -22,8 +22,6 @@ from s2sim.units import format_bytes, format_rate, format_seconds
 
 # Inches: a panel with its labels at least, and what labels take of its height.
 _MIN_WIDTH, _MIN_SCALING_WIDTH, _MIN_HEIGHT, _FRAME = 4.0, 3.0, 2.7, 1.05
-# Bytes per second of 1 Gbps: rates are sold in round numbers of bits.
-_GBPS = 1.25e8
 # Ratio of the largest to the smallest value below which an axis is linear.
 _NARROW = 1.5
 
@@ -74,7 +72,7 @@ def _draw_break_even_panel(axes: Axes, curves: RateCurves, rejected: Mapping[str
     style.style_axes(axes)
     values = [value for speedups in curves.speedups.values() for value in speedups]
     style.set_log(axes, "y", style.log_limits(values, include=1.0), lambda value: f"{value:g}x")
-    style.set_log(axes, "x", limits, format_rate, unit=_GBPS)
+    style.set_log(axes, "x", limits, format_rate, unit=style.GBPS)
     above = axes.secondary_xaxis("top")
     ticks = style.log_ticks(*limits, most=5)
     above.set_xticks(ticks, [f"{format_bytes(tick)}/s" for tick in ticks])

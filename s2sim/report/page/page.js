@@ -138,7 +138,7 @@
     return element("details", {}, element("summary", {}, "The same in numbers"), element("div", { class: "table", tabindex: "0", role: "region", "aria-label": `numbers of ${chart.title}` }, table));
   };
 
-  const swatch = (chart, number, name, place) => {
+  const swatch = (chart, number, place) => {
     const picture = shape("svg", { width: 22, height: 14, "aria-hidden": "true", class: "ink-of-series" });
     if (chart.kind === "bars") picture.append(shape("rect", { width: 22, height: 14, fill: `url(#p${number}-${place})` }));
     else {
@@ -174,10 +174,10 @@
     const figure = element("figure", {}, element("figcaption", {}, chart.title, element("small", {}, chart.note)), holder);
     if (chart.kind === "bars") {
       const parts = element("div", { class: "key" });
-      chart.parts.forEach(([name], place) => parts.append(element("span", {}, swatch(chart, number, name, place), ` ${name}`)));
+      chart.parts.forEach(([name], place) => parts.append(element("span", {}, swatch(chart, number, place), ` ${name}`)));
       figure.append(parts);
       if (chart.bars.length > 1) key.append("Show: ", ...toggles.map((name) => button(name)));
-    } else key.append(...toggles.map((name, place) => button(name, swatch(chart, number, name, place))));
+    } else key.append(...toggles.map((name, place) => button(name, swatch(chart, number, place))));
     figure.append(key, numbers(chart));
     document.getElementById("charts").append(figure);
     paint();

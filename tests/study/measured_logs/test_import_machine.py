@@ -1,6 +1,7 @@
 """Cluster files of what machines say of themselves."""
 
 import re
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
@@ -155,7 +156,9 @@ def test_the_matrix_of_nvidia_smi(imported, gpus, links, near, rate, path):
         (node_xml(2, device="", sm="12"), {}, "does not say which GPUs these are: add --gpu NAME"),
         (node_xml(2), {"gpu": "h1000"}, "did you mean 'h100'"),
         (node_xml(2), {"gpu": "l40s"}, "has NVLinks, and l40s has none in the catalogue"),
-        (node_xml(129, nics=1), {}, "describes 129 GPUs: a node has up to 128"),
+        (node_xml(129, nics=1), {}, "describes 129 GPUs and 1 interfaces: a node has up to 128"),
+        (node_xml(2, nics=129), {}, "describes 2 GPUs and 129 interfaces"),
+        (node_xml(2).replace('count="14"', 'count="61"'), {}, "GPU 0 states more than 64 links"),
         (node_matrix().replace("\nGPU7", "\nGPUx"), {"gpu": "h100"}, "has no row of GPU7"),
         (node_matrix(), {"gpu": "h100"}, "does not say how fast its interfaces are"),
     ],
@@ -182,6 +185,30 @@ def test_damage_is_a_file_that_loads_or_one_line(tmp_path_factory, whole, data):
         (folder / "node.toml").write_text(found.text, "utf-8")
         assert load_shape(folder / "node.toml").gpus_per_node >= 1
     assert "\n" not in said
+
+
+@pytest.mark.parametrize("name", ["a&#10;evil = 1", "b&#127;c", "&#8232;", 'd"e\\'])
+def test_a_name_of_a_file_adds_no_line_to_another(imported, name):
+    found, shape = imported(node_xml(1, switch_links=0, nics=1, names=name.replace('"', "&quot;")))
+    assert "evil" not in {item.field for item in shape.quantities}
+    assert not any(line.startswith("evil") for line in found.text.splitlines())
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "\n" * 4_000_000,
+        " " * 4_000_000,
+        f"<system><cpu>{'<nic/>' * 500_000}<gpu/></cpu></system>",
+        f"<system><cpu>{'<gpu/>' * 300_000}</cpu></system>",
+        " ".join(["GPU0", *["GPU1"] * 500_000]) + "\n",
+        f"GPU0 GPU1\nGPU0 X NV1\nGPU1 NV1 X\n{chr(10) * 2_000_000}",
+    ],
+)
+def test_size_alone_takes_no_time(imported, text):
+    """Seconds at most, where squares of these sizes would take hours."""
+    with suppress(S2SimError):
+        imported(text, gpu="a100", nic_rate="1Gbps")
 
 
 def test_every_device_is_in_the_catalogue():
