@@ -18,7 +18,7 @@ from math import ceil
 from typing import TYPE_CHECKING
 
 import numpy as np
-from measure import cpu_seconds_and_ratio, peak_bytes
+from measure import SMALL, cpu_seconds_and_ratio, peak_bytes
 
 from s2sim.codecs.bitmap import count_nonzero
 from s2sim.codecs.count_sketch import CountSketch
@@ -26,7 +26,7 @@ from s2sim.codecs.count_sketch import CountSketch
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from s2sim.codecs.compiled import Backend
+    from s2sim.codecs.count_sketch import Backend
 
 ROWS = 3
 CELLS_PER_NONZERO = 2.0
@@ -131,7 +131,7 @@ def print_torch(density: float, ours: Calls) -> None:
 
 def main() -> None:
     """Print one line for each density and backend, and one for each density of PyTorch."""
-    elements = int(float(sys.argv[1])) if len(sys.argv) > 1 else 10_000_000
+    elements = int(float(sys.argv[1])) if len(sys.argv) > 1 else 100_000 if SMALL else 10_000_000
     backends: list[Backend] = ["numpy", "numba"] if importlib.util.find_spec("numba") else ["numpy"]
     has_torch = importlib.util.find_spec("torch") is not None and elements <= TORCH_ELEMENTS
     print(f"n = {elements:,}, {ROWS} rows, {CELLS_PER_NONZERO:g} cells per non-zero, NumPy {np.__version__}")

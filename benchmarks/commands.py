@@ -5,7 +5,7 @@ Run with ``python benchmarks/commands.py`` where s2sim is installed.
 
 from __future__ import annotations
 
-from measure import measure
+from measure import SMALL, measure
 
 
 def main() -> None:
@@ -14,8 +14,9 @@ def main() -> None:
     print(f"s2sim --version: {base:.2f} s CPU, {wall:.2f} s wall")
     _, wall, _, _ = measure("--help")
     print(f"s2sim --help: {wall:.2f} s wall")
-    cpu, wall, peak, _ = measure("run", "--topology", "fat-tree", "--workers", "64", "--quiet")
-    print(f"s2sim run --topology fat-tree --workers 64: {wall:.2f} s wall, {cpu:.2f} s CPU, {peak:.0f} MB")
+    workers = "4" if SMALL else "64"
+    cpu, wall, peak, _ = measure("run", "--topology", "fat-tree", "--workers", workers, "--quiet")
+    print(f"s2sim run --topology fat-tree --workers {workers}: {wall:.2f} s wall, {cpu:.2f} s CPU, {peak:.0f} MB")
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from measure import SMALL
 from scipy.optimize import nnls
 
 from s2sim.experiment.costs import collective_features, cost_of, import_features, run_features
@@ -107,10 +108,8 @@ def main(folder: Path) -> None:
     lines = [
         "# Made by benchmarks/costs.py: CPU seconds and bytes for one unit of each feature of s2sim.experiment.costs."
     ]
-    # Once, to see that it runs: a few of them.
-    step = 8 if os.environ.get("S2SIM_BENCHMARK_REPEATS") == "1" else 1
     cases = {
-        "run": [run_case(*case) for case in RUNS[::step]],
+        "run": [run_case(*case) for case in RUNS[: 2 if SMALL else None]],
         "collective": [
             (
                 collective_features(kind, algorithm, workers),
@@ -118,9 +117,9 @@ def main(folder: Path) -> None:
                     f"collective {kind} --algorithm {algorithm} --topology fat-tree --workers {workers} --size 16MiB -q"
                 ),
             )
-            for kind, algorithm, workers in COLLECTIVES[::step]
+            for kind, algorithm, workers in COLLECTIVES[: 2 if SMALL else None]
         ],
-        "import": [import_case(folder, *case) for case in IMPORTS[::step]],
+        "import": [import_case(folder, *case) for case in IMPORTS[: 2 if SMALL else None]],
     }
     for what, several in cases.items():
         figures = [measured(words) for _, words in several]

@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 
 import numpy as np
-from measure import measure
+from measure import SMALL, measure
 
 from s2sim.network.active_flows import SOLVER_EFFORT, has_numba
 from s2sim.network.fluid import solve_batch_ps
@@ -75,13 +75,24 @@ def main() -> None:
     base, _, _, _ = measure("--version")
     print(f"s2sim --version: {base:.2f} s CPU; {'with' if has_numba() else 'without'} numba")
     print(f"{'flows':40}  {'CPU s':>8}  {'peak MB':>7}  {'solving':>8}  {'events':>7}  {'looks':>10}")
-    show("4,000 at once, leaf-spine of 64", "leaf-spine", (), 64, random_flows(4000, 64, 1e-3, 2e7))
+    few, many, ranks, most = (40, 160, 8, 64) if SMALL else (4000, 16_000, 64, 1024)
+    show(f"{few:,} at once, leaf-spine of {ranks}", "leaf-spine", (), ranks, random_flows(few, ranks, 1e-3, 2e7))
     # Four hosts share two uplinks; nearly all traffic leaves its leaf.
-    span_s = 16_000 * 1e6 / (0.8 * 1024 / 4 / 2 * NIC_BPS)
-    show("16,000 at load 0.8, 2:1 tree of 1,024", "fat-tree", TREE, 1024, random_flows(16_000, 1024, span_s, 1e6))
-    show("uneven all-to-all, fat-tree of 64", "fat-tree", (), 64, all_to_all(64))
-    show("uneven all-to-all, leaf-spine of 64", "leaf-spine", (), 64, all_to_all(64))
-    arguments = ["--topology", "fat-tree", "--workers", "64", "--size", "256MiB", "--algorithm", "ring", "--quiet"]
+    span_s = many * 1e6 / (0.8 * most / 4 / 2 * NIC_BPS)
+    show(f"{many:,} at load 0.8, 2:1 tree of {most:,}", "fat-tree", TREE, most, random_flows(many, most, span_s, 1e6))
+    show(f"uneven all-to-all, fat-tree of {ranks}", "fat-tree", (), ranks, all_to_all(ranks))
+    show(f"uneven all-to-all, leaf-spine of {ranks}", "leaf-spine", (), ranks, all_to_all(ranks))
+    arguments = [
+        "--topology",
+        "fat-tree",
+        "--workers",
+        str(ranks),
+        "--size",
+        "256MiB",
+        "--algorithm",
+        "ring",
+        "--quiet",
+    ]
     beside = ["--set", TREE[0], "--fault", "background:load=0.3"]
     cpu, _, peak, _ = measure("collective", "all_reduce", *arguments, *beside, repeats=1)
     print(f"{'ring beside background:load=0.3':40}  {cpu:8.2f}  {peak:7.0f}")

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
 import simpy
+from measure import SMALL
 
 import s2sim
 from s2sim.collectives.timing.timer import Timer
@@ -48,7 +49,15 @@ CASES = {
         "profile": "llama-7b",
         "reducers": ("dense", "bf16"),
     },
-    "every rank by itself, 16 ranks, no break-even": {**ON_DGX, "workers": 16, "compute_cv": 0.05, "break_even": False},
+    **{
+        f"every rank by itself, {ranks} ranks, no break-even": {
+            **ON_DGX,
+            "workers": ranks,
+            "compute_cv": 0.05,
+            "break_even": False,
+        }
+        for ranks in (16, 64)
+    },
 }
 
 
@@ -83,7 +92,7 @@ def main() -> None:
     titles = "".join(f"  {title:>9}" for title in ("replays", "events", "choices", "overheads"))
     print(f"{'work':48}  {'CPU s':>6}  {'times':>5}{titles}")
     unit_s = 0.0
-    for name, options in CASES.items():
+    for name, options in ({"small": {**ON_DGX, "workers": 2, "break_even": False}} if SMALL else CASES).items():
         seconds = show(name, options, unit_s)
         unit_s = unit_s or seconds
 

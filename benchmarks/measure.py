@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-# Medians of one are no figures; they show that a benchmark runs.
 REPEATS = int(os.environ.get("S2SIM_BENCHMARK_REPEATS", "5"))
+# Medians of one are no figures; they show that a benchmark runs, for which the smallest cases do.
+SMALL = REPEATS == 1
 
 
 def measure(*arguments: str, repeats: int = 3) -> tuple[float, float, float, str]:

@@ -17,7 +17,7 @@ import warnings
 from typing import TYPE_CHECKING
 
 import numpy as np
-from measure import cpu_seconds_and_ratio
+from measure import SMALL, cpu_seconds_and_ratio
 
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse
@@ -53,7 +53,7 @@ def encode(reducer: Reducer, gradient: Gradient) -> None:
 
 def main() -> None:
     """Print a line a reducer."""
-    elements = int(float(sys.argv[1])) if len(sys.argv) > 1 else 2_000_000
+    elements = int(float(sys.argv[1])) if len(sys.argv) > 1 else 20_000 if SMALL else 2_000_000
     given = gradients(elements)
     whole = np.zeros(elements, np.float32)
     print(f"n = {elements:,}, {RANKS} ranks, NumPy {np.__version__}")

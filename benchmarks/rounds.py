@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from unittest.mock import patch
 
 import numpy as np
+from measure import SMALL
 
 import s2sim
 from s2sim.collectives.schedules.demand import all_to_all_demand
@@ -50,20 +51,21 @@ def main() -> None:
     """Print the table."""
     print(f"{'work':52}  {'CPU s':>8}  {'solved':>8}  {'searches':>8}")
     generator = np.random.default_rng(1)
-    run = {"topology": "fat-tree", "workers": 64}
-    without_s = show("run, 64 workers, without break-even", lambda: s2sim.run(**run, break_even=False))
+    few, many, more, most = (4, 64, 64, 64) if SMALL else (64, 1024, 4096, 131072)
+    run = {"topology": "fat-tree", "workers": few}
+    without_s = show(f"run, {few} workers, without break-even", lambda: s2sim.run(**run, break_even=False))
     show("break-even alone", lambda: s2sim.run(**run), without_s)
-    blocks = all_to_all_demand(generator.integers(0, 200_001, (64, 64)), 4)
-    timer = Timer(build_cluster(load_shape("leaf-spine"), 64), "spread:partners=64")
-    show("unequal all-to-all, all at once, 64 ranks", lambda: timer.time(blocks))
+    blocks = all_to_all_demand(generator.integers(0, 200_001, (few, few)), 4)
+    timer = Timer(build_cluster(load_shape("leaf-spine"), few), "spread:partners=64")
+    show(f"unequal all-to-all, all at once, {few} ranks", lambda: timer.time(blocks))
     on_tree = {"placement": "random", "overrides": TREE}
-    sizes = generator.integers(0, 200_001, 1024).tolist()
-    show("unequal ring all-gather, random, 1,024 ranks", collective("all_gather", 1024, sizes, **on_tree))
+    sizes = generator.integers(0, 200_001, many).tolist()
+    show(f"unequal ring all-gather, random, {many:,} ranks", collective("all_gather", many, sizes, **on_tree))
     flying = {"algorithm": "ring:chunks=4,release=sent", **on_tree}
-    show("ring:chunks=4,release=sent, random, 1,024 ranks", collective("all_reduce", 1024, 2**26, **flying))
+    show(f"ring:chunks=4,release=sent, random, {many:,} ranks", collective("all_reduce", many, 2**26, **flying))
     options = {"algorithm": "pairwise", "overrides": TREE}
-    show("pairwise all-to-all, 2:1, 4,096 ranks", collective("all_to_all", 4096, 2**30, **options))
-    show("auto all-reduce, three levels, 131,072 ranks", collective("all_reduce", 131072, 2**30, overrides=LARGE))
+    show(f"pairwise all-to-all, 2:1, {more:,} ranks", collective("all_to_all", more, 2**30, **options))
+    show(f"auto all-reduce, three levels, {most:,} ranks", collective("all_reduce", most, 2**30, overrides=LARGE))
 
 
 if __name__ == "__main__":

@@ -5,11 +5,15 @@
 
 from __future__ import annotations
 
+import ast
 import sys
+import tomllib
+from hashlib import sha256
+from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, get_args
 
-from s2sim.claims.paper import PAPERS, PaperEffort, rebuild_paper
+from s2sim.claims.paper import PAPERS, ClaimJudgement, PaperEffort, rebuild_paper
 from s2sim.experiment.progress import SILENT
 
 if TYPE_CHECKING:
@@ -19,14 +23,18 @@ if TYPE_CHECKING:
 
 INDEX = Path(__file__).parent / "claims.md"
 PAGES = INDEX.with_suffix("")
-JUDGEMENTS = ("reproduced", "not reproduced", "not testable")
+JUDGEMENTS = get_args(ClaimJudgement)
+MADE_BY = "Models were trained by the code with the hash {hash}; `python docs/make_claims.py` tells it anew.\n"
 HEAD = """# Published claims, rebuilt
 
 Made by `python docs/make_claims.py`, which runs what `s2sim paper NAME` runs: every figure under *ours* is computed by
 it. A claim is *reproduced* if it meets the rule given with it, and *not testable* if something is missing that cannot
-be filled in here: a data set, a machine, or what the paper does not state. Claims of accuracy are tested on the small
+be filled in here: a data set, a machine, or what the paper does not state. Claims of time are judged twice, with
+idealised kernels for all codecs and with what published code of the paper's year took (`--codec-as`), and *depend on
+the implementation* where that alone decides. Claims of accuracy are tested on the small
 models that `s2sim train` has, claims of bytes and time on layer tables and compute profiles of the published models.
-`s2sim paper NAME --html FILE` draws figures as well, `--full` takes longer and is more precise.
+`s2sim paper NAME --html FILE` draws figures as well, `--full` takes longer, is more precise and trains until dense
+stops improving.
 """
 
 
@@ -48,7 +56,39 @@ def page(paper: Rebuilt) -> str:
     parts = [f"# {paper.name}\n", f"{paper.title}. {paper.source}. `s2sim paper {paper.name}`\n", claims, *why, ""]
     parts += [f"- *set-up*: {text}" for text in paper.setup] + [f"- *assumed*: {text}" for text in paper.assumed]
     parts += ["", *map(numbers, paper.tables)]
+    if trains(paper.name):
+        parts += [MADE_BY.format(hash=code_hash(paper.name))]
     return "\n".join(parts).rstrip() + "\n"
+
+
+def trains(name: str) -> bool:
+    """Return whether claims of a paper need training, which takes too long to be made again by every check."""
+    return "training_outcomes" in _module(name).read_text(encoding="utf-8")
+
+
+def code_hash(name: str) -> str:
+    """Return a hash of the code that trains for a paper: its module, training, reducers and codecs, without texts."""
+    package = Path(str(files("s2sim")))
+    rooms = [package / "training", package / "pytorch" / "models", package / "reducers", package / "codecs"]
+    paths = [_module(name), package / "claims" / "training_outcomes.py", package / "pytorch" / "model_updates.py"]
+    paths += sorted(path for room in rooms for path in room.rglob("*.py"))
+    trees = (ast.parse(path.read_text(encoding="utf-8")) for path in paths)
+    catalogue = tomllib.loads((package / "claims" / "papers.toml").read_text(encoding="utf-8"))
+    return sha256("\n".join([*map(_without_texts, trees), repr(catalogue[name])]).encode()).hexdigest()[:12]
+
+
+def _module(name: str) -> Path:
+    return Path(str(files("s2sim"))) / "claims" / "papers" / f"{name.replace('-', '_')}.py"
+
+
+def _without_texts(tree: ast.Module) -> str:
+    """Return what a module does, without its docstrings."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
+            node.body = [
+                each for each in node.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))
+            ]
+    return ast.dump(tree)
 
 
 def claim_cells(claim: Claim) -> tuple[str, ...]:

@@ -37,7 +37,8 @@ Made by `python docs/make_fidelity.py` of what `s2sim dev validate` says of the 
 Each curve is predicted from what is written on its machine alone: GPUs, NVLinks, PCIe and interfaces by
 `topologies/hardware.toml`, latencies of the hardware, one switch or a tree that blocks nothing, what NCCL adds
 by `libraries/nccl.toml`, and the algorithm and protocol that NCCL estimates to be fastest
-(`libraries/nccl-tuner.toml`), unless the source names one. An NVL72 is one NVLink domain; a GPU, board or transport
+(`libraries/nccl-tuner.toml`), unless the source names one. Its version is the newest of the source's date, where the
+source does not tell it. An NVL72 is one NVLink domain; a GPU, board or transport
 that is not in the catalogue is not predicted.
 
 **What counts is the error at machines that were not in the fit**: constants of `libraries/nccl.toml` whose kind is
@@ -53,7 +54,8 @@ LIMITS = """## What cannot be right yet, and why
   short: where two estimates lie within 15 %, the other may run. `s2sim collective` names both and its band holds them;
   `s2sim run` takes the lesser.
 - **RoCE and Slingshot** reach from half to all of the rate of their interfaces, by queue pairs and routing that few
-  rows state.
+  rows state. Where RoCE has fewer than four queue pairs (`nic.queue_pairs`), or a cluster's file assumes a field of its
+  interfaces, the answer says so, and its band has the errors of doubtful and suspect curves over several nodes too.
 - **Host bridges** are shares of the rate by class of way, host memory has a rate by generation of PCIe; what a
   machine's own bridge or memory forwards is not known from its row.
 - **An NVL72 and RCCL** are predicted with what eight B200 and NCCL tell.
@@ -71,7 +73,8 @@ ln(predicted/measured), one voice a source, with a pull to `libraries/fits/prior
 by: its 4 % and 96 % quantiles, by GPU, network, collective, launch and size, are the bands that `s2sim run` and
 `s2sim collective` print, and its draws, the same for all reducers of a run, the probability of a verdict. Errors at two
 sizes of one machine are correlated by exp(-octaves / 6), at one size of two collectives by .4, as those of the public
-curves are. Points of a source that a band has not seen lie inside:
+curves are. Doubtful and suspect curves over several nodes are there for interfaces of which fields are assumed. Points
+of a source that a band has not seen lie inside:
 """
 ITERATIONS = """## Training iterations: times, and calls of win or lose
 
@@ -83,13 +86,14 @@ what an operation of a framework takes, how many of them published codecs start,
 directly were settled with these rows in view, and errors on others may be larger. What decides beside the network:
 
 - **Rings or trees** between nodes are NCCL's own choice, by its estimates or, before 2.5, by a size up to which trees
-  were for all. Which version a source ran is in `software.csv`, where its code or documents tell.
+  were for all. Which version a source ran is in `software.csv`, where its code or documents tell, else the newest of
+  its year.
 - **torch.topk** before PyTorch 1.12 read a tensor by one block of threads: 12.8 ns a value on any GPU.
 - **Cards without NVLink** reach each other as NCCL lets them: not those of Kepler to Pascal, whose hosts are of
   Broadwell or before, not over two processors, and not GeForce cards from Turing on; what they send passes host memory.
 - **Loops of the host**: code that a framework runs operation by operation takes about 10 us for each and tensor.
   Packing all gradients into one buffer and back is nine of them (0.09 ms a tensor), what codecs start was counted in
-  their code (`IMPLEMENTATIONS` in `s2sim/validation/`); the host runs ahead of collectives in flight. Where codec
+  their code (`s2sim/experiment/implementations.toml`); the host runs ahead of collectives in flight. Where codec
   and collectives share a stream of the GPU, neither runs beside the other.
 - **Passes over memory**: such code reads and writes the whole array in each operation.
 - **Calls**: about ten operations for a framework's call of one collective, and two waits for the GPU where somebody
@@ -152,7 +156,7 @@ def table(grid: Grid) -> str:
     titles = [column.title.replace("-\n", "").replace("\n", " ") for column in grid.columns]
     rules = ["---:" if column.numeric else "---" for column in grid.columns]
     lines = [f"| {' | '.join(cells)} |" for cells in (titles, rules, *grid.rows)]
-    return "\n".join([f"### {grid.title[0].upper()}{grid.title[1:]}", "", *lines, ""])
+    return "\n".join([f"## {grid.title[0].upper()}{grid.title[1:]}", "", *lines, ""])
 
 
 if __name__ == "__main__":

@@ -6,10 +6,10 @@ from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from s2sim.report.figures.charts import figure_of_panels, set_log_scales, share_legend, times_figure
 from s2sim.report.figures.style import GREY, SMALL_SIZE, figure_bytes, figure_style
-from s2sim.report.figures.testbed import figure_of_panels, set_log_scales, share_legend, times_figure
 from s2sim.report.format import group_by
-from s2sim.report.testbed_tables import comparison_grids, comparison_lines, rate_text
+from s2sim.report.log_comparison import comparison_grids, comparison_lines, rate_text
 from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
 from s2sim.units import format_bytes
 from s2sim.validation.testbed import compare_testbeds

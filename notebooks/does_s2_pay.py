@@ -1,7 +1,7 @@
 """Does S2 Reducer pay? The verdict of ``s2sim run`` and its pictures, on any cluster, gradients and library.
 
-Start it with ``s2sim notebook``; as a script it prints the verdict: ``python does_s2_pay.py --topology=fat-tree``, with
-``--workers=``, ``--trace=``, ``--library=`` and ``--nic=`` as well.
+Start it with ``marimo run does_s2_pay.py``; as a script it prints the verdict:
+``python does_s2_pay.py --topology=fat-tree``, with ``--workers=``, ``--trace=``, ``--library=`` and ``--nic=`` as well.
 """
 
 import marimo
@@ -12,19 +12,18 @@ app = marimo.App(width="medium", app_title="Does S2 Reducer pay?")
 
 @app.cell
 def _():
-    import re
     import shlex
     import sys
     from dataclasses import replace
-    from pathlib import Path
 
     import marimo as mo
 
     import s2sim
-    from s2sim.cli.pictures import BARS, BREAK_EVEN, ERROR, SCALING, figure_of
+    from s2sim.cli.run_output import BARS, BREAK_EVEN, ERROR, SCALING, figure_of
     from s2sim.errors import S2SimError
     from s2sim.experiment.cluster_spec import parse_worker_list
     from s2sim.experiment.spec import COMPARED, RunSpec
+    from s2sim.files import check_inside
     from s2sim.gradients.read_trace import shipped_traces
     from s2sim.libraries.lowering_tables import LIBRARIES
     from s2sim.report.answer import verdict_lines
@@ -36,15 +35,14 @@ def _():
         COMPARED,
         ERROR,
         LIBRARIES,
-        Path,
         RunSpec,
         S2SimError,
         SCALING,
+        check_inside,
         figure_of,
         list_topologies,
         mo,
         parse_worker_list,
-        re,
         replace,
         s2sim,
         shipped_traces,
@@ -109,16 +107,15 @@ def _(library, library_options, mo, nic, topology, topology_file, trace, trace_p
 
 @app.cell
 def _(
-    Path,
     RunSpec,
     S2SimError,
+    check_inside,
     given,
     library,
     library_options,
     mo,
     nic,
     parse_worker_list,
-    re,
     s2sim,
     shlex,
     sys,
@@ -128,17 +125,10 @@ def _(
     trace_path,
     workers,
 ):
-    def check_paths():
-        """Refuse files outside the folder that the notebook was started in, unless its command named them."""
-        for value in (topology_file.value, trace_path.value, library_options.value):
-            if value not in given.values() and any(
-                not Path(part).resolve().is_relative_to(Path.cwd()) for part in re.split("[:=,]", value)
-            ):
-                raise S2SimError(f"{value} is outside {Path.cwd()}: name it in the command that starts the notebook")
-
     def asked():
         """Return what the fields say, as an experiment and as the command of the same meaning."""
-        check_paths()
+        # What is typed into the page names files in its folder alone.
+        check_inside((topology_file.value, trace_path.value, library_options.value), given.values())
         name, gradients = topology_file.value or topology.value, trace_path.value or trace.value
         options = {"trace": gradients}
         words = ["s2sim", "run", "--topology", name, "--workers", workers.value, "--trace", gradients]

@@ -8,8 +8,6 @@ commands. Each is imported when first used, because ``s2sim --help`` needs none 
 ``S2SimError``.
 """
 
-from __future__ import annotations
-
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

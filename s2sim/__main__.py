@@ -1,7 +1,5 @@
 """Lets ``python -m s2sim`` do what ``s2sim`` does."""
 
-from __future__ import annotations
-
 import sys
 
 from s2sim.cli.entry import main

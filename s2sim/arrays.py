@@ -1,13 +1,12 @@
 """Names for the arrays that most signatures are made of, and tables of the sizes between ranks."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+Array: TypeAlias = NDArray[Any]
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
 Floats: TypeAlias = NDArray[np.float64]
@@ -63,8 +62,7 @@ class BlockTable:
     @property
     def totals(self) -> tuple[Ints, Ints]:
         """Sums over each rank's row and column, int64 of shape (ranks,) each."""
-        ranks_with = np.bincount(self.row, minlength=len(self.rows))
-        return self.rows.sum(axis=1)[self.row], ranks_with @ self.rows
+        return self.rows.sum(axis=1)[self.row], np.bincount(self.row, minlength=len(self.rows)) @ self.rows
 
     @property
     def exchanged(self) -> tuple[Ints, Ints]:
@@ -95,10 +93,7 @@ def as_intervals(pairs: Sequence[tuple[int, int]]) -> Ints:
 
 
 def is_covered(intervals: Ints, points: Ints) -> Mask:
-    """Return whether the space between each two of increasing points lies in an interval, of shape (points - 1,).
-
-    All begins and ends between the first and the last point are points.
-    """
+    """Return which spaces between increasing points lie in an interval, bool (points - 1,); all ends are points."""
     change = np.zeros(len(points), np.int64)
     at = np.searchsorted(points, np.clip(intervals, points[0], points[-1]))
     np.add.at(change, at[:, 0], 1)

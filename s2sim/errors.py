@@ -1,7 +1,5 @@
 """One root for every mistake a user can make; the command line prints its text in one line and exits with 2."""
 
-from __future__ import annotations
-
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any

@@ -7,9 +7,10 @@ import errno
 import io
 import json
 import os
+import re
 import stat
 import tomllib
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
@@ -18,7 +19,6 @@ from s2sim.errors import S2SimError, describe_problems, strip_error_kind, sugges
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
-
 
 T = TypeVar("T")
 
@@ -38,6 +38,14 @@ def user_path(text: str, error: type[S2SimError]) -> Path:
         return Path(text).expanduser()
     except RuntimeError as found:
         raise error(f"there is no file {text}: {found}") from found
+
+
+def check_inside(texts: Iterable[str], given: Collection[str]) -> None:
+    """Raise `S2SimError` for option strings that name a file outside of this process's folder, unless ``given``."""
+    for text in texts:
+        parts = [Path(os.path.expanduser(part)) for part in re.split("[:=,;]", text)]  # noqa: PTH111 # of any user
+        if text not in given and not all(part.resolve().is_relative_to(Path.cwd()) for part in parts):
+            raise S2SimError(f"{text} is outside {Path.cwd()}: name it in the command that starts this page")
 
 
 def check_regular(path: Path, most_bytes: int = MAX_BYTES) -> None:
@@ -71,10 +79,7 @@ def read_bytes(path: Path, most_bytes: int = MAX_BYTES) -> bytes:
 
 
 def read_text(path: Path, *, noun: str = "", error: type[S2SimError] = S2SimError, most_bytes: int = MAX_BYTES) -> str:
-    """Return the text of a UTF-8 file, with or without a byte-order mark; ``noun`` names it in messages.
-
-    ``error`` is raised if the file is missing, not regular, larger than ``most_bytes``, or not text.
-    """
+    """Return a UTF-8 file's text without byte-order mark; ``error``, naming ``noun``, if missing, too large or none."""
     try:
         text = read_bytes(path, most_bytes).decode("utf-8-sig")
     except (OSError, UnicodeDecodeError) as found:
@@ -83,6 +88,25 @@ def read_text(path: Path, *, noun: str = "", error: type[S2SimError] = S2SimErro
     if "\0" in text:
         raise error(f"cannot read {noun}{' ' * bool(noun)}{path}: it is not text")
     return text.replace("\r\n", "\n").replace("\r", "\n")
+
+
+def parse_xml(text: str, path: object, tag: str, whose: str, error: type[S2SimError], *, dtd: bool = False) -> Any:
+    """Return the root of an XML text without entities, called ``tag``; ``error`` for what is none of ``whose``.
+
+    ``dtd`` says whether a document type may be named, which is not read.
+    """
+    from defusedxml.common import DefusedXmlException
+    from defusedxml.ElementTree import ParseError, fromstring
+
+    try:
+        root = fromstring(text, forbid_dtd=not dtd)
+    except (ParseError, DefusedXmlException, ValueError) as found:
+        raise error(f"{path} is no XML of {whose}: {type(found).__name__} {found}".rstrip()) from None
+    if root.tag != tag:
+        raise error(
+            f"{path} begins with <{root.tag[:MAX_SHOWN_CHARACTERS]}> and not with <{tag}>, as XML of {whose} does"
+        )
+    return root
 
 
 def read_toml(path: Path, error: type[S2SimError]) -> dict[str, Any]:
@@ -135,17 +159,14 @@ def read_table(path: Path, needed: Sequence[str], most_bytes: int | None = None)
         if header.count(column) > 1:
             raise S2SimError(f"{path.name} has the column {column!r} twice: leave one out")
     rows = []
-    for number, cells in found[1:]:
+    for row, cells in found[1:]:
         if len(cells) != len(header):
-            raise S2SimError(
-                f"{path.name}, row {number}: it has {len(cells)} cells and the header {len(header)} columns"
-            )
-        rows.append((number, dict(zip(header, cells, strict=True))))
+            raise S2SimError(f"{path.name}, row {row}: it has {len(cells)} cells and the header {len(header)} columns")
+        rows.append((row, dict(zip(header, cells, strict=True))))
     return rows
 
 
 _PACKAGE = Path(__file__).resolve().parent
-
 
 # Processes of other machines, whose folders may be shared, have numbers of their own.
 _HOST = os.uname().nodename if os.name == "posix" else "here"
@@ -191,11 +212,25 @@ def replace_file(path: Path, data: bytes) -> None:
         partial.unlink(missing_ok=True)
 
 
-def data_directory(kind: str) -> Path:
-    """Return the directory of shipped ``kind``, the name of a folder such as ``topologies`` or ``measured``.
+def toml_value(value: object) -> str:
+    """Return a value as TOML has it, which writes texts, numbers and lists as JSON does, but for DEL."""
+    return json.dumps(value).replace("\x7f", "\\u007f")
 
-    In a wheel it is inside the package, in a checkout next to it.
-    """
+
+def toml_text(values: Mapping[str, Any], head: str) -> str:
+    """Return a TOML file of values by name, with dots for tables in tables; a mapping stands in one line."""
+    tables: dict[str, list[str]] = {"": [head]}
+    for name, value in values.items():
+        table, _, key = name.rpartition(".")
+        text = toml_value(value)
+        if isinstance(value, Mapping):
+            text = f"{{ {', '.join(f'{each} = {toml_value(part)}' for each, part in value.items())} }}"
+        tables.setdefault(table, [f"[{table}]"]).append(f"{key} = {text}")
+    return "\n\n".join(map("\n".join, tables.values())) + "\n"
+
+
+def data_directory(kind: str) -> Path:
+    """Return the folder of shipped data, as ``topologies``: inside a wheel's package, next to it in a checkout."""
     installed = _PACKAGE / "_data" / kind
     return installed if installed.is_dir() else _PACKAGE.parent / kind
 

@@ -1,7 +1,4 @@
-"""Import paths of version 0.1.0, which work for one more version, with a warning.
-
-``moved.csv`` has a line for each moved module, and one for each of its public names that was changed.
-"""
+"""Import paths of version 0.1.0, which warn and work for one more version; ``moved.csv`` has modules and names."""
 
 from __future__ import annotations
 

@@ -1,7 +1,5 @@
 """Option strings, ``name:key=value,key=value``: parsed into a dataclass's fields and printed back the same way."""
 
-from __future__ import annotations
-
 import dataclasses
 import types
 from collections.abc import Mapping
@@ -13,7 +11,6 @@ from s2sim.units import parse_size_bytes, parse_time_ps
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance
-
 
 T = TypeVar("T", bound="DataclassInstance")
 
@@ -83,8 +80,9 @@ def join_option_string(name: str, options: Mapping[str, str]) -> str:
 def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
     origin = get_origin(annotation)
     if origin is Literal:
-        _check_choice(text, annotation, key, owner)
-        return text
+        value = next((choice for choice in get_args(annotation) if str(choice) == text), text)
+        _check_choice(value, annotation, key, owner)
+        return value
     if origin in (Union, types.UnionType):
         inner = [choice for choice in get_args(annotation) if choice is not type(None)]
         return _convert(text, inner[0], key, owner)
@@ -104,10 +102,7 @@ def _convert(text: str, annotation: Any, key: str, owner: str) -> Any:
 
 
 def build(cls: type[T], options: Mapping[str, str], owner: str, **given: Any) -> T:
-    """Return ``cls(**given, **options)``, each option's text converted to its field's type.
-
-    `OptionError` for an unknown option (with the nearest name) or a value that its type or the class refuses.
-    """
+    """Return ``cls(**given, **options)`` of converted texts; `OptionError` for an unknown option or a wrong value."""
     fields = {field.name for field in dataclasses.fields(cls) if field.init}
     hints = _hints(cls)
     values = {}
@@ -140,6 +135,24 @@ def check_shares(instance: Any, owner: str, *keys: str) -> None:
         value = getattr(instance, key)
         if not 0 < value <= 1:
             raise OptionError(f"{owner}: {key}={value} is not above 0 and at most 1")
+
+
+def check_intervals(instance: Any, owner: str, intervals: Mapping[str, str]) -> None:
+    """Refuse options of a dataclass instance that are outside of their interval, such as ``[0, 1)``; None is in all."""
+    for key, interval in intervals.items():
+        value, (low, high) = getattr(instance, key), map(float, interval[1:-1].split(","))
+        left_out = [low] * interval.startswith("(") + [high] * interval.endswith(")")
+        if value is not None and (not low <= value <= high or value in left_out):
+            raise OptionError(f"{owner}: {key}={value} is not in {interval}")
+
+
+def check_needs(instance: Any, owner: str, needs: Mapping[str, str]) -> None:
+    """Refuse options of a dataclass instance that count only with another's value, ``key=value``, if that is not so."""
+    given = non_default(instance)
+    for key, need in needs.items():
+        other = need.partition("=")[0]
+        if key in given and (found := f"{other}={getattr(instance, other)}".lower()) != need:
+            raise OptionError(f"{owner}: {key}={given[key]} changes nothing with {found}: leave it out, or give {need}")
 
 
 _hints = cache(get_type_hints)

@@ -1,9 +1,8 @@
-"""The run record: the inputs of a result, to reproduce it."""
-
-from __future__ import annotations
+"""The run record: the inputs of a result, to reproduce it; and the cores and memory of this machine."""
 
 import hashlib
 import json
+import os
 import platform
 import re
 import tomllib
@@ -20,6 +19,8 @@ import s2sim
 from s2sim.files import data_directory
 
 _PACKAGES = ("numpy", "scipy", "simpy", "safetensors", "pydantic")
+# Suffixes of code and of tables that decide what a run answers.
+_HASHED = (".py", ".toml", ".csv")
 
 
 def content_hash(value: Any) -> str:
@@ -37,7 +38,7 @@ def package_version() -> str:
     hashed = hashlib.sha256(s2sim.__version__.encode())
     folders = [Path(s2sim.__file__).parent, *map(data_directory, ("topologies", "libraries", "profiles", "models"))]
     for folder in folders:
-        for path in sorted(path for path in folder.rglob("*") if path.suffix in (".py", ".toml")):
+        for path in sorted(path for path in folder.rglob("*") if path.suffix in _HASHED):
             hashed.update(path.read_bytes())
     for path in [*sorted(data_directory("traces").glob("*/manifest.json")), *_plugin_files()]:
         hashed.update(path.read_bytes())
@@ -50,7 +51,7 @@ def _plugin_files() -> Iterator[Path]:
     for package in sorted({point.module.partition(".")[0] for point in points} - {s2sim.__name__}):
         found = find_spec(package)
         for place in found.submodule_search_locations or () if found else ():
-            yield from sorted(path for path in Path(place).rglob("*") if path.suffix in (".py", ".toml"))
+            yield from sorted(path for path in Path(place).rglob("*") if path.suffix in _HASHED)
         if found and found.origin and not found.submodule_search_locations:
             yield Path(found.origin)
 
@@ -59,10 +60,7 @@ _PARTS = re.compile("[=:,;]")
 
 
 def named_files(value: Any, folder: Path = Path(), *, follow: bool = True) -> list[str]:
-    """Return the hashes of the files that texts in a JSON value name, alone or within options, relative to a folder.
-
-    Of a trace, the manifest is hashed; a TOML file comes with the files that it names itself.
-    """
+    """Return hashes of files named in a JSON value, in options too; of a trace its manifest, of TOML what it names."""
     if isinstance(value, Mapping):
         value = [*value.values()]
     if isinstance(value, list | tuple):
@@ -119,3 +117,32 @@ def run_record(*, spec: Any, inputs: dict[str, Any], measured: list[str], assume
             "kernels": f"numba {_version('numba')}" if find_spec("numba") else "numpy",
         },
     }
+
+
+_CGROUP_FILES = Path("/sys/fs/cgroup/memory.max")
+
+
+def memory_bytes() -> int | None:
+    """Return the memory limit of this process, or None if it is not known."""
+    sizes: list[int] = []
+    with suppress(AttributeError, OSError, ValueError):
+        sizes.append(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"))
+    with suppress(OSError, ValueError):
+        # The word "max" stands for none.
+        sizes.append(int(_CGROUP_FILES.read_text(encoding="ascii")))
+    return min(sizes, default=None)
+
+
+def free_memory_bytes() -> int | None:
+    """Return the memory that this process can still have, or None if it is not known."""
+    limit = memory_bytes()
+    with suppress(OSError, ValueError, StopIteration):
+        lines = Path("/proc/meminfo").read_text(encoding="ascii").splitlines()
+        free = 1024 * int(next(line for line in lines if line.startswith("MemAvailable")).split()[1])
+        return free if limit is None else min(free, limit)
+    return limit
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,7 +1,5 @@
 """Plug-in registry; installed packages add entry points, as ``[project.entry-points."s2sim.reducers"]``."""
 
-from __future__ import annotations
-
 import warnings
 from dataclasses import dataclass
 from functools import cached_property

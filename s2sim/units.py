@@ -4,10 +4,8 @@ A bare number is refused: the reader of a file cannot know whether ``400`` means
 ``B`` a byte; ``k``, ``M``, ``G``, ``T`` are powers of 1000 and ``Ki``, ``Mi``, ``Gi``, ``Ti`` powers of 1024.
 """
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TypeVar
@@ -33,9 +31,7 @@ _RATE_BPS = {
     for prefix, factor in _ALL_PREFIXES.items()
     for unit, units in _PER_BYTE.items()
 }
-_WORK_RATE_PER_S = {
-    f"{prefix}{unit}": Fraction(factor) for prefix, factor in _PREFIX.items() for unit in ("FLOP/s", "OP/s")
-}
+_WORK_PER_S = {f"{prefix}{unit}": Fraction(factor) for prefix, factor in _PREFIX.items() for unit in ("FLOP/s", "OP/s")}
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +48,10 @@ class _Kind:
 _TIME = _Kind("time", _TIME_PS, "2us", 10**6 * PS_PER_S, "1e6 s")
 _SIZE = _Kind("size", _SIZE_BYTES, "25MiB", 2**60, "2^60 bytes")
 _RATE = _Kind("rate", _RATE_BPS, "100Gbps", 10**18, "1e18 B/s")
-_WORK_RATE = _Kind("rate of work", _WORK_RATE_PER_S, "20TFLOP/s", 10**18, "1e18 FLOP/s")
+_WORK_RATE = _Kind("rate of work", _WORK_PER_S, "20TFLOP/s", 10**18, "1e18 FLOP/s")
 
 
-def _shown(value: object) -> str:
+def _cut(value: object) -> str:
     """Return a value as a message quotes it, shortened."""
     if isinstance(value, int) and abs(value) >= 10**_MAX_TEXT:
         return f"a number of more than {_MAX_TEXT} digits"
@@ -68,22 +64,20 @@ def _parse(text: object, kind: _Kind) -> Fraction:
     match = _NUMBER.fullmatch(text) if isinstance(text, str) else None
     if match is None:
         raise UnitError(
-            f"{_shown(text)} is not a {kind.name}: write a number with its unit, for example {kind.example!r}"
+            f"{_cut(text)} is not a {kind.name}: write a number with its unit, for example {kind.example!r}"
         )
     number, exponent, unit = match.groups()
     if not unit:
-        raise UnitError(f"{kind.name} {_shown(text)} has no unit: write for example {kind.example!r}")
+        raise UnitError(f"{kind.name} {_cut(text)} has no unit: write for example {kind.example!r}")
     if unit not in kind.units:
-        raise UnitError(f"{kind.name} {_shown(text)} has the unit {_shown(unit)}; write for example {kind.example!r}")
+        raise UnitError(f"{kind.name} {_cut(text)} has the unit {_cut(unit)}; write for example {kind.example!r}")
     if len(number) > _MAX_TEXT or len(exponent or "") > _MAX_EXPONENT:
-        raise UnitError(f"{kind.name} {_shown(text)} has too many digits: write for example {kind.example!r}")
+        raise UnitError(f"{kind.name} {_cut(text)} has too many digits: write for example {kind.example!r}")
     value = Fraction(number) * Fraction(kind.units[unit])
     if value < 0:
-        raise UnitError(f"{kind.name} {_shown(text)} is negative")
+        raise UnitError(f"{kind.name} {_cut(text)} is negative")
     if value > kind.most:
-        raise UnitError(
-            f"{kind.name} {_shown(text)} is out of range: at most {kind.limit}, for example {kind.example!r}"
-        )
+        raise UnitError(f"{kind.name} {_cut(text)} is out of range: at most {kind.limit}, for example {kind.example!r}")
     return value
 
 
@@ -162,6 +156,15 @@ def format_seconds(seconds: float) -> str:
     return _scaled(seconds, [(1.0, "s"), (1e-3, "ms"), (1e-6, "us"), (1e-9, "ns"), (1e-12, "ps")])
 
 
+def brief_seconds(seconds: float) -> str:
+    """Return a time in three digits.
+
+    >>> brief_seconds(0.0018677)
+    '1.87 ms'
+    """
+    return format_seconds(float(f"{seconds:.3g}"))
+
+
 def format_bytes(size: float) -> str:
     """Return a size for reading, in powers of 1000.
 
@@ -188,6 +191,16 @@ def format_ratio(ratio: float, digits: int) -> str:
     """
     text = f"{ratio:.{digits}g}"
     return f"{1 - 10.0**-digits:g}" if ratio < 1 <= float(text) else text
+
+
+def enumerate_words(several: Sequence[object]) -> str:
+    """Return a list in words.
+
+    >>> enumerate_words([8]), enumerate_words([8, 16, 64])
+    ('8', '8, 16 and 64')
+    """
+    *before, last = map(str, several)
+    return f"{', '.join(before)} and {last}" if before else last
 
 
 def format_count(number: int) -> str:

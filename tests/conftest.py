@@ -17,7 +17,7 @@ from s2sim.topology.read_file import load_shape
 # The same examples at every run, so that whoever sees a failure can see it again; no deadline: how fast depends on who
 # else uses the cores.
 settings.register_profile("quick", derandomize=True, deadline=None, max_examples=20)
-settings.register_profile("ci", derandomize=True, deadline=None, max_examples=100)
+settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "quick"))
 
 RATE = "50GiB/s"

@@ -10,13 +10,12 @@ import pytest
 import s2sim
 from s2sim.cli.main import main
 
-from .cli.test_examples import EXAMPLES
+from .cli.test_examples import EXAMPLES, GOLDEN
 
 ROOT = Path(__file__).parents[1]
 # These take over a third of a second each; no line but a slow one reads what they write.
 SLOW = {
     "dev validate --html fidelity.html --json fidelity.json",
-    "run --topology leaf-spine --workers 32 --reducer union --reducer s2:rows=3,cells=4 --compute 120ms",
     "run --topology fat-tree --workers 8,16,32 --reducer topk:density=0.01 --max-error 0.1 --json result.json",
     "run --spec result.json --quiet",
     "run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 8 --reducer topk:density=0.01",
@@ -25,22 +24,85 @@ SLOW = {
     "run --topology fat-tree --trace lstm-lm --workers 8 --show pareto --png compare.svg",
     "regimes --library ideal --png regimes.png",
     "run --topology fat-tree --workers 16 --reducer union --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
-    "run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5 --set nic.rate=25Gbps",
     "run --topology fat-tree --workers 64 --reducer s2:error=0.1 --reducer s2-exact:warm=true --reducer union",
     (
         "run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 20 --reducer topk:density=0.01"
         " --reducer s2:rows=1,cells=0.5 --reducer s2:rows=3,cells=2"
     ),
 }
-# The ends of the axes of a map that takes a minute: 16 of its 144 cells.
-ENDS = {
+# Rates and mini-batches at which iterations gain are looked for in tests/study.
+NO_SCAN = "--no-break-even"
+# What takes seconds runs on the ends of its axes, with fewer ranks, steps and gradients: of an option given twice the
+# last holds.
+SMALLER = {
+    "run --topology fat-tree --workers 8,16,32 --reducer topk:density=0.01 --max-error 0.1 --json result.json": (
+        "--workers 4,8 --trace ncf"
+    ),
+    "run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 8 --reducer topk:density=0.01": (
+        "--workers 2 --steps 2"
+    ),
+    "run --topology fat-tree --trace ncf --workers 8,64 --show pareto": f"--workers 4,8 {NO_SCAN}",
+    (
+        "run --topology leaf-spine --workers 16 --profile bert-base --batch 16 --reducer fp16 --reducer topk"
+        " --reducer powersgd --reducer qsgd --png iterations.png"
+    ): f"--workers 4 --profile resnet-18 {NO_SCAN}",
+    "run --topology leaf-spine --workers 8 --profile resnet-18 --reducer fp16 --timeline iterations.json"
+    " --timeline-rank 3": NO_SCAN,
+    "run --topology dgx-h100 --workers 16 --profile llama-7b --discipline fsdp --reducer fp16": NO_SCAN,
+    (
+        "collective all_to_all --topology leaf-spine --workers 64 --size 16MiB --algorithm pairwise --placement random"
+        " --execution by-message"
+    ): "--workers 16",
+    (
+        "run --topology fat-tree --workers 16 --reducer union --fault slow-rank:rank=3,factor=2"
+        " --fault jitter:latency=5us"
+    ): "--workers 4 --trace ncf",
+    "run --topology fat-tree --workers 16 --reducer union --reducer node-union --reducer node-union:prefetch=true": (
+        f"--workers 8 --trace ncf {NO_SCAN}"
+    ),
+    (
+        "run --topology fat-tree --workers 16 --reducer owner-reduce:hierarchical=true"
+        " --reducer topk:hierarchical=true,ef=true"
+    ): f"--workers 8 --trace ncf {NO_SCAN}",
+    "run --topology fat-tree --trace lstm-lm --workers 8,64 --show pareto --png compare.png": (
+        f"--workers 4,8 --trace ncf {NO_SCAN}"
+    ),
+    "run --topology fat-tree --workers 64 --reducer s2:error=0.1 --reducer s2-exact:warm=true --reducer union": (
+        "--workers 8"
+    ),
+    (
+        "run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 20 --reducer topk:density=0.01"
+        " --reducer s2:rows=1,cells=0.5 --reducer s2:rows=3,cells=2"
+    ): "--workers 2 --steps 2",
     "regimes --library ideal --png regimes.png": (
-        "--density 0.001,0.2 --overlap 0,1 --rate 1Gbps,400Gbps --latency 1us,50us"
-    )
+        "--workers 8 --density 0.001,0.2 --overlap 0,1 --rate 1Gbps,400Gbps --latency 50us"
+    ),
+    "run --topology ./rented.toml,dgx-a100 --workers 16": "--trace ncf",
+    "train cnn --reducer topk:density=0.01 --reducer fp16 --steps 60 --seeds 2 --plot cnn.png": "--steps 4",
+    (
+        "train cnn --reducer fp16 --steps 40 --seeds 1 --profile resnet-50 --set price.node_hour=60USD"
+        " --target-loss 0.5"
+    ): "--steps 4",
+    "dev bridge check --reducer topk --reducer union --reducer owner-reduce --workers 3": "--workers 1",
+    "run --topology leaf-spine --workers 16 --profile bert-base --reducer fp16 --instead nic.count=2": (
+        f"--workers 8 --profile resnet-18 {NO_SCAN}"
+    ),
+    # tests/study/test_all.py runs every reducer, tests/golden too.
+    "run --topology fat-tree --workers 8 --trace ncf --reducer all": (
+        f"--workers 2 --trace synthetic:density=0.1,rows=200,width=8,dense=100 {NO_SCAN}"
+    ),
+    "run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 6 --reducer topk:density=0.01 --reducer union": (
+        "--workers 2 --steps 2"
+    ),
+    "run --topology fat-tree --trace lstm-lm --workers 8 --show pareto --png compare.svg": f"--trace ncf {NO_SCAN}",
+    "run --topology dgx-h100 --workers 64 --profile gpt2 --accumulate 8 --groups tp=4,pp=2,dp=rest --reducer fp16": (
+        f"--workers 16 --accumulate 2 {NO_SCAN}"
+    ),
 }
 DOCUMENTS = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
-# What stands under a --help too runs in tests/cli/test_examples.py; none of it writes what another line reads.
-HELP = {line.removeprefix("s2sim ") for lines in EXAMPLES.values() for line in lines}
+# What stands under a --help too runs in tests/cli/test_examples.py, and some in tests/golden; none of it writes what
+# another line reads.
+ELSEWHERE = {line.removeprefix("s2sim ") for lines in EXAMPLES.values() for line in lines}.union(GOLDEN)
 WITH_EXAMPLES = [path for path in DOCUMENTS if "```" in path.read_text(encoding="utf-8")]
 
 
@@ -70,8 +132,8 @@ def test_examples_run(document, left_out, tmp_path, monkeypatch, capsys):
     failed, _ = doctest.testfile(str(document), module_relative=False)
     assert failed == 0
     for line in console_lines(document):
-        if line not in left_out | HELP:
-            assert main(shlex.split(f"{line} {ENDS.get(line, '')}")) == 0, line
+        if line not in left_out | ELSEWHERE:
+            assert main(shlex.split(f"{line} {SMALLER.get(line, '')}")) == 0, line
             assert capsys.readouterr().out, line
 
 
@@ -90,7 +152,7 @@ def test_the_frame_of_usage_has_a_row_for_each_reducer_and_number_of_workers():
 
 
 def test_slow_examples_stand_in_a_document():
-    assert {line for document in DOCUMENTS for line in console_lines(document)} >= SLOW | ENDS.keys()
+    assert {line for document in DOCUMENTS for line in console_lines(document)} >= SLOW | SMALLER.keys()
 
 
 def test_the_readme_starts_with_the_two_commands():

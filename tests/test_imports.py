@@ -18,7 +18,7 @@ MAIN = "from s2sim.cli.main import main; main"
             ("import s2sim; dir(s2sim)", "numpy pydantic scipy simpy rich csv"),
             (f"{MAIN}(['--help'])", "numpy simpy scipy safetensors torch pydantic"),
             ("import s2sim.gradients.synthetic", "torch pydantic safetensors"),
-            ("import s2sim.report.figures.schedule", "matplotlib"),
+            ("import s2sim.report.figures.style", "matplotlib"),
         ),
         ((f"{MAIN}({COLLECTIVE})", "scipy safetensors torch s2sim.reducers s2sim.codecs"),),
     ],

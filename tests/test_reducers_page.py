@@ -10,7 +10,7 @@ from s2sim.cli.main import main
 from s2sim.experiment.reducer_facts import all_reducer_facts
 from s2sim.reducers.registry import reducer_names
 from s2sim.report.grid import split_grid
-from s2sim.report.reducer_tables import reducers_grid
+from s2sim.report.study_tables import reducers_grid
 from s2sim.testing.reducer_properties import example_gradients
 
 DOCS = Path(__file__).parents[1] / "docs"
@@ -21,6 +21,7 @@ def facts():
     return all_reducer_facts(example_gradients(8))
 
 
+@pytest.mark.slow
 def test_the_pages_of_reducers_are_up_to_date(facts):
     spec = importlib.util.spec_from_file_location("make_reducers", DOCS / "make_reducers.py")
     script = importlib.util.module_from_spec(spec)

@@ -1,7 +1,5 @@
 """Advice on a cluster and a training job: five questions, each answered by runs that anybody can repeat."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise, product
@@ -9,18 +7,9 @@ from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar
 
-from s2sim.advice.cells import (
-    AdviceCell,
-    Combinations,
-    Runs,
-    cell_of,
-    hidden_text,
-    is_of_reducers,
-    judgement_of,
-    time_text,
-)
-from s2sim.advice.changes import AS_IT_IS, Changes
-from s2sim.advice.search import CheapestSearch, last_that_holds, pareto
+from s2sim.advice import cells as advice
+from s2sim.advice.script import script_lines
+from s2sim.advice.search import AS_IT_IS, Changes, CheapestSearch, last_that_holds, pareto
 from s2sim.errors import OptionError
 from s2sim.experiment.choice import WORTHWHILE
 from s2sim.experiment.cluster_spec import accept_fields_of
@@ -54,14 +43,15 @@ class Advice(ResultForm):
     question: str
     spec: RunSpec  # The cluster and the job as they are
     lines: tuple[str, ...]  # The answer
-    cells: tuple[AdviceCell, ...]  # Those that it rests on, as it is first
+    cells: tuple[advice.AdviceCell, ...]  # Those that it rests on, as it is first
     combinations: int  # Cells among which the answer was looked for, a reducer each
     runs: int  # Runs that it took; one computes all reducers of a cluster
     currency: str | None  # Of prices
     notes: tuple[str, ...]
+    script: tuple[str, ...] = ()  # Python for the script of a recorded job: hook, buckets, variables as predicted
 
 
-def _best(base: RunSpec, runs: Runs) -> Advice:
+def _best(base: RunSpec, runs: advice.Runs) -> Advice:
     """Return the quickest reducer with an error below the allowed one, with its density and the size of buckets."""
     if base.max_error is None:
         raise OptionError("advise best needs the error that is allowed: for example --max-error 0.1")
@@ -69,10 +59,10 @@ def _best(base: RunSpec, runs: Runs) -> Advice:
     names = [row.reducer for row in today.results if not row.baseline]
     # Where the option string names no density it is free.
     free = [name for name in names if "density" in make_reducer(name).options() and "density=" not in name]
-    able = [row.reducer for row in today.results if not row.baseline and judgement_of(row).rejected is None]
+    able = [row.reducer for row in today.results if not row.baseline and advice.judgement_of(row).rejected is None]
     kept = [name for name in able if name not in free] + _allowed_densities(base, free, runs)
     settings = _with_buckets(replace(base, reducers=tuple(kept or names)))
-    dense = cell_of(today, today.results[0])
+    dense = advice.cell_of(today, today.results[0])
     cells, offered = [dense], [dense]
     for label, spec in settings:
         result = runs.result(spec)
@@ -80,22 +70,29 @@ def _best(base: RunSpec, runs: Runs) -> Advice:
         for name in dict.fromkeys([dense.reducer, *kept]):
             if result is None or name not in rows or (name, label) == (dense.reducer, dense.changes):
                 continue
-            cells.append(cell_of(result, rows[name], label))
-            offered += cells[-1:] if name == result.verdict.best else []
-    best = min(offered, key=lambda cell: cell.compared_s * cell.doubt)
-    if best.compared_s * WORTHWHILE > dense.compared_s or not dense.compared_s:
-        first = f"Nothing with an error below {base.max_error:g} is clearly faster than dense{hidden_text(today)}."
-    else:
-        gain = dense.compared_s / best.compared_s
-        first = (
-            f"{_named(best)}: {time_text(best)}, {gain:.2f}x of dense as it is, with an error of "
-            f"{best.relative_l2 or 0.0:.2g} (allowed {base.max_error:g})."
-        )
+            cells.append(advice.cell_of(result, rows[name], label))
+            verdict = result.verdict
+            named = (verdict.best, verdict.best_exact, verdict.best_lossy, verdict.without_assumption)
+            offered += cells[-1:] if name in named else []
+    lines, taken = [], dense
+    sure = [cell for cell in offered if cell.assumes is None]
+    for able_cells in (offered, sure, [cell for cell in offered if cell.exact], [cell for cell in sure if cell.exact]):
+        best = min([dense, *able_cells], key=lambda cell: cell.compared_s * cell.doubt)
+        if dense.compared_s and best.compared_s * WORTHWHILE <= dense.compared_s:
+            gain = dense.compared_s / best.compared_s
+            error = f"an error of {best.relative_l2 or 0.0:.2g} (allowed {base.max_error:g})"
+            gains = f"{advice.time_text(best)}, {gain:.2f}x of dense as it is"
+            lines.append(f"{_named(best)}: {gains}, with {'no error' if best.exact else error}.")
+            taken = best if taken is dense else taken
+    if not lines:
+        hidden = advice.hidden_text(today)
+        lines = [f"Nothing with an error below {base.max_error:g} is clearly faster than dense{hidden}."]
     combinations = (len(names) + len(free) * (len(_DENSITIES) - 1) + 1) * len(settings)
-    return _advice("best", base, [first], [dense, *sorted(cells[1:], key=attrgetter("compared_s"))], combinations, runs)
+    cells = [dense, *sorted(cells[1:], key=attrgetter("compared_s"))]
+    return _advice("best", base, list(dict.fromkeys(lines)), cells, combinations, runs, taken=taken)
 
 
-def _allowed_densities(base: RunSpec, names: Sequence[str], runs: Runs) -> list[str]:
+def _allowed_densities(base: RunSpec, names: Sequence[str], runs: advice.Runs) -> list[str]:
     """Return each reducer with the density with which it is quickest among those with an error that is allowed."""
     levels = {}
     for reducer in names:
@@ -103,11 +100,11 @@ def _allowed_densities(base: RunSpec, names: Sequence[str], runs: Runs) -> list[
         levels[reducer] = [join_option_string(name, {**options, "density": f"{each:g}"}) for each in _DENSITIES]
     every = tuple(dict.fromkeys(text for texts in levels.values() for text in texts))
     result = runs.result(replace(base, reducers=every)) if every else None
-    rows = [] if result is None else [row for row in result.results if judgement_of(row).rejected is None]
+    rows = [] if result is None else [row for row in result.results if advice.judgement_of(row).rejected is None]
     found = []
     for texts in levels.values():
         own = [row for row in rows if row.reducer in texts]
-        found += [min(own, key=lambda row: judgement_of(row).time_s).reducer] if own else []
+        found += [min(own, key=lambda row: advice.judgement_of(row).time_s).reducer] if own else []
     return found
 
 
@@ -124,11 +121,11 @@ def _with_buckets(spec: RunSpec) -> list[tuple[str, RunSpec]]:
     return found
 
 
-def _cheapest(base: RunSpec, runs: Runs, changes: Changes, faster: float) -> Advice:
+def _cheapest(base: RunSpec, runs: advice.Runs, changes: Changes, faster: float) -> Advice:
     """Return the cheapest changes with which the same work takes less of the time that it takes now."""
     if not 0 < faster < 1:
         raise OptionError(f"--faster {faster:g} must lie between 0 and 100%, for example --faster 20%")
-    ways = Combinations(base, changes, runs, together=False)
+    ways = advice.Combinations(base, changes, runs, together=False)
     if ways.count > MOST_CELLS:
         raise OptionError(f"--changes make {ways.count:,} combinations, above {MOST_CELLS:,}: give fewer options")
     start = (0,) * (len(ways.axes) + 1)
@@ -139,8 +136,7 @@ def _cheapest(base: RunSpec, runs: Runs, changes: Changes, faster: float) -> Adv
         raise OptionError(
             f"advise cheapest: nothing is shorter than {format_number_of(today.workers, 'worker')} in 0 s"
         )
-    target_s = today.compared_s * (1 - faster)
-    search = CheapestSearch(ways.prices, ways.time, target_s)
+    search = CheapestSearch(ways.prices, ways.time, today.compared_s * (1 - faster))
     found = search.run()
     cells = [today]
     if found is None:
@@ -151,7 +147,7 @@ def _cheapest(base: RunSpec, runs: Runs, changes: Changes, faster: float) -> Adv
         most = 1 - best.compared_s / today.compared_s
         line = f"Nothing makes it {faster:.0%} shorter. The quickest tried takes {most:.0%} less: {_named(best)}."
         if quickest == start:
-            hidden = hidden_text(runs.needed(ways.as_it_is))
+            hidden = advice.hidden_text(runs.needed(ways.as_it_is))
             line = f"Nothing helps: no change that was tried makes it shorter{hidden}."
     else:
         best = ways.cell(found)
@@ -160,39 +156,41 @@ def _cheapest(base: RunSpec, runs: Runs, changes: Changes, faster: float) -> Adv
         cost = "" if changes.currency is None else f" for {format_money(ways.price(found), changes.currency)}"
         less = 1 - best.compared_s / today.compared_s
         what = "A sample" if best.samples_per_s else "A step"
-        line = f"{_named(best)}{cost}: {time_text(best)}. {what} takes {less:.0%} less than now ({time_text(today)})."
-    grid = [change.name for change in changes.changes if not is_of_reducers(change)]
+        now = advice.time_text(today)
+        line = f"{_named(best)}{cost}: {advice.time_text(best)}. {what} takes {less:.0%} less than now ({now})."
+    grid = [change.name for change in changes.changes if not advice.is_of_reducers(change)]
     falling = [name for axis, name in enumerate(grid) if axis in search.monotone]
     notes = [
         f"along {', '.join(falling)} dearer was never slower where both were tried, which the search relies on"
     ] * bool(falling)
-    return _advice("cheapest", base, [line], cells, ways.count, runs, changes.currency, notes)
+    return _advice("cheapest", base, [line], cells, ways.count, runs, changes.currency, notes, taken=cells[-1])
 
 
-def _named(cell: AdviceCell) -> str:
-    return cell.reducer if cell.changes == AS_IT_IS.text else f"{cell.changes} with {cell.reducer}"
+def _named(cell: advice.AdviceCell) -> str:
+    name = cell.reducer if cell.assumes is None else f"{cell.reducer} if {cell.assumes}"
+    return name if cell.changes == AS_IT_IS.text else f"{cell.changes} with {name}"
 
 
-def _largest(base: RunSpec, runs: Runs, efficiency: float, most: int) -> Advice:
+def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> Advice:
     """Return the most workers of which each trains at least a share as fast as one alone."""
     if not 0 < efficiency < 1:
         raise OptionError(f"--efficiency {efficiency:g} must lie between 0 and 100%, for example --efficiency 80%")
     if most < 1:
         raise OptionError(f"most_workers = {most}: at least 1 is needed")
     alone = runs.needed(replace(base, workers=(1,)))
-    one = cell_of(alone, alone.results[0], efficiency=1.0)
+    one = advice.cell_of(alone, alone.results[0], efficiency=1.0)
     if alone.results[0].iteration_s is None:
         raise OptionError("advise largest compares iterations: give their compute by --profile or --compute")
     step = resolve_run(replace(base, workers=(1,))).shape.gpus_per_node
     step = step if step <= most else 1
-    cells: dict[int, AdviceCell] = {1: one}
+    cells: dict[int, advice.AdviceCell] = {1: one}
 
     def holds(nodes: int) -> bool:
         result = runs.needed(replace(base, workers=(nodes * step,)))
         row = next(row for row in result.results if row.reducer == result.verdict.best)
-        per_worker = cell_of(result, row)
+        per_worker = advice.cell_of(result, row)
         workers = per_worker.workers if per_worker.samples_per_s else 1
-        cell = cell_of(result, row, efficiency=one.compared_s / (per_worker.compared_s * workers))
+        cell = advice.cell_of(result, row, efficiency=one.compared_s / (per_worker.compared_s * workers))
         cells[cell.workers] = cell
         return (cell.efficiency or 0.0) >= efficiency
 
@@ -202,24 +200,24 @@ def _largest(base: RunSpec, runs: Runs, efficiency: float, most: int) -> Advice:
     notes = []
     if any(late > early * (1 + 1e-6) for early, late in pairwise(shares)):
         notes.append("efficiency does not fall with every step: sizes between those that ran may do otherwise")
-    if found is None:
+    last = cells[found * step] if found else None
+    if last is None:
         line = f"No cluster of {format_number_of(step, 'worker')} or more keeps {efficiency:.0%} of the speed of one."
     else:
-        last = cells[found * step]
-        end = ", the largest that was asked for" if found * step + step > most else ""
+        end = ", the largest that was asked for" if last.workers + step > most else ""
         line = (
             f"{last.workers} workers with {last.reducer} keep {last.efficiency:.2%} of the speed of one{end}: "
-            f"{time_text(last)}."
+            f"{advice.time_text(last)}."
         )
         after = next((cell for cell in ordered if cell.workers > last.workers), None)
         if after is not None:
             line += f" {after.workers} keep {after.efficiency:.2%}."
-    return _advice("largest", base, [line], ordered, most // step, runs, notes=notes)
+    return _advice("largest", base, [line], ordered, most // step, runs, notes=notes, taken=last)
 
 
-def _frontier(base: RunSpec, runs: Runs, changes: Changes) -> Advice:
+def _frontier(base: RunSpec, runs: advice.Runs, changes: Changes) -> Advice:
     """Return the combinations that no other one betters in time, error and price together."""
-    ways = Combinations(base, changes, runs, together=True)
+    ways = advice.Combinations(base, changes, runs, together=True)
     sampled = ways.networks() > MOST_RUNS
     if not sampled:
         points = list(product(*(range(len(axis)) for axis in ways.axes)))
@@ -245,7 +243,7 @@ def _frontier(base: RunSpec, runs: Runs, changes: Changes) -> Advice:
     return _advice("frontier", base, [line], cells, ways.count, runs, changes.currency, notes)
 
 
-def _flips(base: RunSpec, runs: Runs) -> Advice:
+def _flips(base: RunSpec, runs: advice.Runs) -> Advice:
     """Return what would change the answer of a run: rates, mini-batches, estimated constants, errors."""
     result = runs.needed(base, break_even=True)
     verdict, rows = result.verdict, result.results
@@ -259,25 +257,29 @@ def _flips(base: RunSpec, runs: Runs) -> Advice:
         f"{flip.constant} of {flip.value}, taken as {flip.taken}, which is an estimate, would make it {flip.best}."
         for flip in verdict.flips
     ]
-    lines += [f"{row.reducer}: {judged.change}." for row in rows if (judged := judgement_of(row)).change]
+    lines += [f"{row.reducer}: {judged.change}." for row in rows if (judged := advice.judgement_of(row)).change]
     if verdict.probability is not None:
         lines.append(f"The answer is right with a probability of {verdict.probability:.0%}.")
-    cells = [cell_of(result, row) for row in rows]
-    return _advice("flips", base, lines, cells, len(cells), runs)
+    cells = [advice.cell_of(result, row) for row in rows]
+    taken = next((cell for cell in cells if cell.reducer == verdict.best), cells[0])
+    return _advice("flips", base, lines, cells, len(cells), runs, taken=taken)
 
 
 def _advice(
     question: str,
     base: RunSpec,
     lines: Sequence[str],
-    cells: Sequence[AdviceCell],
+    cells: Sequence[advice.AdviceCell],
     combinations: int,
-    runs: Runs,
+    runs: advice.Runs,
     currency: str | None = None,
     notes: Sequence[str] = (),
+    taken: advice.AdviceCell | None = None,
 ) -> Advice:
     refused = [f"{what} was left out: {why}" for what, why in list(runs.refused.items())[:3]]
-    return Advice(question, base, tuple(lines), tuple(cells), combinations, runs.count, currency, (*notes, *refused))
+    script = script_lines(*taken.made) if taken is not None and taken.made is not None else ()
+    said = (*notes, *refused)
+    return Advice(question, base, tuple(lines), tuple(cells), combinations, runs.count, currency, said, script)
 
 
 QUESTIONS_TAKE = {
@@ -345,7 +347,7 @@ def advise(
         raise OptionError(f"advise {question}: --reducer is the one in use; others are options of a change")
     watcher = progress or SILENT
     watcher.start(0, "asking")
-    runs = Runs(watcher, gate)
+    runs = advice.Runs(watcher, gate)
     try:
         if question in ("cheapest", "frontier"):
             known = _read_changes(question, base, changes)

@@ -1,25 +1,22 @@
 """The cells that advice rests on: runs of a cluster and a job as they are, and with changes."""
 
-from __future__ import annotations
-
-import shlex
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import inf, prod
 from typing import Any
 
-from s2sim.advice.changes import AS_IT_IS, REDUCER, Change, Changes, Option, changed_spec
-from s2sim.advice.search import Point
+from s2sim.advice.search import AS_IT_IS, REDUCER, Change, Changes, Option, Point, changed_spec
 from s2sim.errors import OptionError, S2SimError
-from s2sim.experiment.cluster_spec import flag_of, options_of
+from s2sim.experiment.cluster_spec import command_of
 from s2sim.experiment.costs import Gate
+from s2sim.experiment.json_form import LEFT_OUT
 from s2sim.experiment.progress import ProgressWatcher, tell
 from s2sim.experiment.row_parts import Judgement
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run import run
 from s2sim.experiment.spec import RunSpec
 from s2sim.experiment.verdict import describe_hidden
-from s2sim.units import format_seconds
+from s2sim.units import brief_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +31,12 @@ class AdviceCell:
     speedup_vs_dense: float | None  # On the same cluster; None where it is infinite
     relative_l2: float | None
     exact: bool  # Whether all that is lost is rounding
+    assumes: str | None  # On what its time rests beside what is simulated
     doubt: float  # By which factor the time may be longer, where it is extrapolated
     price: float | None  # Of the changes; None where none has a price
     efficiency: float | None  # Throughput of a worker over that of one alone; None unless that was the question
     command: str  # What computes it
+    made: tuple[RunSpec, Row] | None = field(default=None, metadata=LEFT_OUT, compare=False)  # What it was read of
 
     @property
     def compared_s(self) -> float:
@@ -80,20 +79,6 @@ class Runs:
         return None
 
 
-def command_of(spec: RunSpec) -> str:
-    """Return the command that computes a spec, with the options that are not defaults."""
-    words = ["s2sim", "run"]
-    for name, (each, option) in options_of(RunSpec).items():
-        value = getattr(spec, name)
-        if value in (None, (), each.default):
-            continue
-        several = value if isinstance(value, tuple) else (value,)
-        texts = [",".join(map(str, several))] if option.parse is not None else list(map(str, several))
-        for text in texts:
-            words += [text] if option.argument else [flag_of(name, option), text]
-    return shlex.join(words)
-
-
 def judgement_of(row: Row) -> Judgement:
     """Return the judgement of a row of a result."""
     assert row.judgement is not None
@@ -104,7 +89,7 @@ def cell_of(
     result: Result, row: Row, changes: str = "as it is", price: float | None = None, efficiency: float | None = None
 ) -> AdviceCell:
     """Return the cell of a row of a result."""
-    judged = judgement_of(row)
+    judged, spec = judgement_of(row), replace(result.spec, reducers=(row.reducer,))
     return AdviceCell(
         changes=changes,
         reducer=row.reducer,
@@ -114,17 +99,19 @@ def cell_of(
         speedup_vs_dense=None if judged.speedup == inf else judged.speedup,
         relative_l2=row.error.relative_l2,
         exact=judged.exact,
+        assumes=row.assumes,
         doubt=judged.doubt,
         price=price,
         efficiency=efficiency,
-        command=command_of(replace(result.spec, reducers=(row.reducer,))),
+        command=command_of(spec),
+        made=(spec, row),
     )
 
 
 def time_text(cell: AdviceCell) -> str:
     """Return the time and the throughput of a cell for people."""
     rate = "" if cell.samples_per_s is None else f", {cell.samples_per_s:,.0f} samples/s"
-    return f"{format_seconds(float(f'{cell.time_s:.3g}'))}{rate}"
+    return f"{brief_seconds(cell.time_s)}{rate}"
 
 
 def hidden_text(result: Result) -> str:
@@ -141,8 +128,7 @@ class Combinations:
         today = base.reducers[0] if base.reducers else "dense"
         of_reducers = next((change for change in changes.changes if is_of_reducers(change)), None)
         self.axes = tuple(change.options for change in changes.changes if change is not of_reducers)
-        more = () if of_reducers is None else of_reducers.options[1:]
-        self.reducers = (Option({REDUCER: today}), *more)
+        self.reducers = (Option({REDUCER: today}), *(() if of_reducers is None else of_reducers.options[1:]))
         self._names = tuple(dict.fromkeys(str(option.fields[REDUCER]) for option in self.reducers))
         self.as_it_is = replace(base, reducers=self._names[:1])
 
@@ -167,8 +153,7 @@ class Combinations:
 
     def price(self, point: Point) -> float:
         """Return the price of a combination."""
-        axes = zip((*self.axes, self.reducers), point, strict=True)
-        return sum(axis[level].price for axis, level in axes)
+        return sum(axis[level].price for axis, level in zip((*self.axes, self.reducers), point, strict=True))
 
     def cell(self, point: Point) -> AdviceCell | None:
         """Return a combination's cell; None where it cannot be run, or its error cannot be used."""
@@ -187,8 +172,7 @@ class Combinations:
         row = next((row for row in result.results if row.reducer == name), None)
         if row is None or (judgement_of(row).rejected is not None and not row.baseline):
             return None
-        price = self.price(point) if self.changes.currency else None
-        return cell_of(result, row, self.text(point), price)
+        return cell_of(result, row, self.text(point), self.price(point) if self.changes.currency else None)
 
     def time(self, point: Point) -> float:
         """Return the time of the same work, as long as it may be; infinity where a combination cannot be used."""

@@ -1,4 +1,4 @@
-"""The cheapest combination that meets a target, by branch and bound over boxes of combinations.
+"""Changes of a cluster or a job with their prices, and the cheapest that meet a target, by branch and bound.
 
 Along monotone axes, the dearer levels of which are never slower, a box has no solution if its dearest corner misses the
 target, and none cheaper than its cheapest corner if that meets it. Axes count as monotone until measured times
@@ -7,10 +7,124 @@ contradict that; then the search is repeated without them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 from itertools import pairwise, product
 from math import inf
+from pathlib import Path
+from typing import Any
+
+from s2sim.errors import OptionError, S2SimError, describe_problems
+from s2sim.experiment.spec import RunSpec
+from s2sim.files import StrictFields, read_toml
+from s2sim.sweeps.study import canonical_field, flat_fields, make_spec
+from s2sim.topology.shape import parse_money
+
+REDUCER = "reducers"
+_PRICE = "price"
+_FORM = 'write for example price = "20000 USD", "500 USD/node" or "90 USD/GPU"'
+
+
+@dataclass(frozen=True, slots=True)
+class Option:
+    """One way to make a change: fields with their new values, and the price, which is paid once."""
+
+    fields: dict[str, Any]
+    price: float = 0.0
+
+    @property
+    def text(self) -> str:
+        """The fields with their values.
+
+        >>> Option({"nic.rate": "400Gbps", "batch": 64}).text
+        'nic.rate=400Gbps, batch=64'
+        """
+        named = {("reducer" if name == REDUCER else name): value for name, value in self.fields.items()}
+        return ", ".join(f"{name}={value}" for name, value in named.items()) or "as it is"
+
+
+AS_IT_IS = Option({})
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that can be changed; its first option is to leave it as it is, and the others are ordered by price."""
+
+    name: str
+    options: tuple[Option, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class _Table(StrictFields):
+    name: str
+    options: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class _File(StrictFields):
+    change: list[_Table]
+
+
+@dataclass(frozen=True, slots=True)
+class Changes:
+    """All that can be changed, independently of each other."""
+
+    changes: tuple[Change, ...]
+    currency: str | None  # Three letters; None where nothing costs anything
+
+    @classmethod
+    def load(cls, source: Path | str | Mapping[str, Any], nodes: int, workers: int) -> Changes:
+        """Return the changes of a TOML file or dictionary (else `S2SimError`), priced by ``nodes`` and ``workers``."""
+        from pydantic import TypeAdapter, ValidationError
+
+        value = dict(source) if isinstance(source, Mapping) else read_toml(Path(source), S2SimError)
+        origin = "the changes" if isinstance(source, Mapping) else str(source)
+        try:
+            tables = TypeAdapter(_File).validate_python(value).change
+        except ValidationError as error:
+            raise S2SimError(f"{origin} has no changes: {describe_problems(error.errors(), 'changes')}") from None
+        found, currencies, taken = list[Change](), set[str](), set[str]()
+        for table in tables:
+            options = []
+            for given in table.options:
+                price, currency = _price(given.get(_PRICE), nodes, workers, f"{origin}: {table.name}")
+                currencies |= {currency} if currency else set()
+                fields = flat_fields({name: item for name, item in given.items() if name != _PRICE})
+                if not fields:
+                    raise OptionError(f"{origin}: {table.name}: an option changes nothing: {given}")
+                options.append(Option({canonical_field("run", name): item for name, item in fields.items()}, price))
+            names = {name for option in options for name in option.fields}
+            if again := names & taken:
+                raise OptionError(f"{origin}: two changes have {min(again)}: make them options of one")
+            taken |= names
+            found.append(Change(table.name, (AS_IT_IS, *sorted(options, key=lambda option: option.price))))
+        if len(currencies) > 1:
+            several = " and ".join(sorted(currencies))
+            raise OptionError(f"{origin}: prices in {several} are not converted: give one currency")
+        return cls(tuple(found), next(iter(currencies), None))
+
+
+def _price(value: Any, nodes: int, workers: int, origin: str) -> tuple[float, str | None]:
+    """Return a price for the whole cluster, and its currency; nothing where none is given."""
+    if value is None:
+        return 0.0, None
+    text, _, each = str(value).strip().partition("/")
+    money, count = parse_money(text), {"": 1, "node": nodes, "GPU": workers}.get(each)
+    if money is None or count is None:
+        raise OptionError(f"{origin}: {value!r} is no price: {_FORM}")
+    return money[0] * count, money[1]
+
+
+def changed_spec(base: RunSpec, fields: Mapping[str, Any]) -> RunSpec:
+    """Return a spec with other values of some fields; those of the topology, such as ``nic.rate``, replace its own."""
+    own = {name: value for name, value in base.to_json().items() if name not in fields and value is not None}
+    dotted = {name for name in fields if "." in name}
+    own["overrides"] = [each for each in base.overrides if each.partition("=")[0].strip() not in dotted]
+    made = make_spec("run", {**own, **fields})
+    assert isinstance(made, RunSpec)
+    return made
+
 
 Point = tuple[int, ...]
 """The level of each axis."""
@@ -35,9 +149,8 @@ class CheapestSearch:
 
     def time(self, point: Point) -> float:
         """Return the time of a combination."""
-        if point not in self.tried:
-            self.tried[point] = self._times(point)
-        return self.tried[point]
+        found = self.tried[point] = self.tried[point] if point in self.tried else self._times(point)
+        return found
 
     def price(self, point: Point) -> float:
         """Return the price of a combination."""
@@ -47,12 +160,11 @@ class CheapestSearch:
         """Return the cheapest combination that meets the target, of equally cheap ones the quickest; None if none."""
         start = (0,) * len(self.prices)
         self.monotone = {axis for axis in range(len(self.prices)) if self._falls_along(axis, start)}
-        while True:
-            best = self._search()
-            wrong = self._contradicted()
-            if not wrong:
-                return best
+        best = self._search()
+        while wrong := self._contradicted():
             self.monotone -= wrong
+            best = self._search()
+        return best
 
     def _falls_along(self, axis: int, start: Point) -> bool:
         """Return whether each level costs more than the one before and is no slower, with all else as it is."""
@@ -101,10 +213,7 @@ class CheapestSearch:
 
 
 def last_that_holds(holds: Callable[[int], bool], most: int) -> int | None:
-    """Return a number from 1 to ``most`` for which ``holds`` is true and for its successor not; None if not for 1.
-
-    Doubles as long as it holds, then bisects: all numbers up to it, if it ceases to hold once.
-    """
+    """Return a number up to ``most`` where ``holds`` ends, by doubling and bisection; None if not for 1."""
     if not holds(1):
         return None
     low = 1
@@ -126,7 +235,6 @@ def pareto(points: Sequence[tuple[float, ...]]) -> list[int]:
     finite = [place for place, point in enumerate(points) if inf not in point]
     kept: list[int] = []
     for place in sorted(finite, key=points.__getitem__):
-        own = points[place]
-        if not any(all(a <= b for a, b in zip(points[other], own, strict=True)) for other in kept):
+        if not any(all(a <= b for a, b in zip(points[other], points[place], strict=True)) for other in kept):
             kept.append(place)
     return kept

@@ -1,7 +1,5 @@
 """Reducers recorded once on a model's gradients, and replayed on several clusters."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from s2sim.claims.paper import HeatMap, Table
+from s2sim.claims.paper import HeatMap, PaperEffort, Table
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.choice import rejected
@@ -160,12 +158,16 @@ class GridRecorder:
     reducers: tuple[str, ...]  # Option strings, ``dense`` among them
     workers: int  # Ranks
     discipline: str = "ddp"  # What leaves together, and when
+    effort: PaperEffort = field(default_factory=PaperEffort)  # What codecs cost, and what is recorded already
 
     # By model the last buckets, what each reducer does with them, and why its error cannot be trusted
     _known: dict[str, tuple[tuple[Bucket, ...], list[RecordedReducer], list[str | None]]] = field(
-        default_factory=dict, init=False, repr=False
+        init=False, repr=False
     )
     _timers: dict[ClusterSetting, dict[str | None, Timer]] = field(default_factory=dict, init=False, repr=False)
+
+    def __post_init__(self) -> None:
+        self._known = self.effort.recorded.setdefault((self.reducers, self.workers, self.discipline), {})
 
     def gains(
         self, model: str, where: ClusterSetting, batch: int | None = None, host_loop: str | None = None
@@ -185,6 +187,7 @@ class GridRecorder:
                 profile=f"{model}:precision=fp32",
                 batch=batch,
                 discipline=self.discipline,
+                codec_as=self.effort.basis,
                 host_loop=host_loop,
             )
         )
@@ -210,9 +213,9 @@ class GridRecorder:
         ]
 
 
-def compare_rows(topology: str, progress: ProgressWatcher, **fields: Any) -> dict[str, Row]:
+def compare_rows(effort: PaperEffort, progress: ProgressWatcher, **fields: Any) -> dict[str, Row]:
     """Return the row of each reducer of a run with one number of workers, without break-even and other libraries."""
-    result = run(spec=RunSpec.of(topology, **fields), progress=progress, break_even=False, thorough=False)
+    result = run(spec=RunSpec.of(**fields, codec_as=effort.basis), progress=progress, break_even=False, thorough=False)
     if result.interrupted:
         raise KeyboardInterrupt
     return {row.reducer: row for row in result.results}
@@ -235,10 +238,7 @@ def normal_gradient(shapes: Iterable[tuple[int, ...]], seed: int = 0) -> Gradien
 
 
 def message_bytes(reducer: str, gradient: Gradient) -> int:
-    """Return the bytes that one rank hands to collectives in one step, or all steps of a reducer's period.
-
-    Without feedback and what is carried over, a message depends on one gradient alone.
-    """
+    """Return the bytes that one rank hands to collectives in one step, or in all of a reducer's period."""
     ran = run_reducer(make_reducer(reducer), [gradient], seed=0)
     return sum(call.bytes_by_rank[0] for call in ran.recording.calls)
 
@@ -254,17 +254,21 @@ class SweepTime:
 
 
 def sweep(
-    spec: RunSpec, clusters: Mapping[str, tuple[str, ...]], progress: ProgressWatcher, *, tables_only: bool = False
+    spec: RunSpec,
+    clusters: Mapping[str, tuple[str, ...]],
+    effort: PaperEffort,
+    progress: ProgressWatcher,
+    *,
+    tables_only: bool = False,
 ) -> dict[str, dict[str, SweepTime]]:
-    """Return the times of every reducer of a spec on several clusters, by cluster and option string.
-
-    Gradients are reduced once; ``clusters`` gives further ``--set`` overrides by the cluster's name. ``tables_only``
-    leaves out all layers but the row-sparse ones.
-    """
-    count = spec.workers[0]
-    scenario = _sweep_scenario(spec, tables_only=tables_only)
-    progress.start(count + len(scenario.reducers), "running reducers on real gradients")
-    recorded, _ = record(scenario, count, progress)
+    """Return times of a spec's reducers by cluster (``--set`` overrides by name) and option string; reduced once."""
+    key = spec, tables_only
+    if key not in effort.recorded:
+        scenario, count = _sweep_scenario(spec, tables_only=tables_only), spec.workers[0]
+        progress.start(count + len(scenario.reducers), "running reducers on real gradients")
+        effort.recorded[key] = record(scenario, count, progress)[0]
+    recorded: list[RecordedReducer] = effort.recorded[key]
+    spec = replace(spec, codec_as=effort.basis)
     timed: dict[str, dict[str, SweepTime]] = {}
     for name, overrides in clusters.items():
         where = _sweep_scenario(replace(spec, overrides=(*spec.overrides, *overrides)), tables_only=tables_only)

@@ -1,37 +1,43 @@
 """A paper to rebuild: its set-up, and the parts that each compute some of its claims."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cache
 from itertools import chain
-from typing import Any, ClassVar, Literal, get_args
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from s2sim.errors import OptionError
-from s2sim.experiment.json_form import JsonForm, ResultForm
+from s2sim.experiment import json_form, spec
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
 from s2sim.provenance import run_record
 from s2sim.registry import Registry
 from s2sim.units import format_number_of
 
-ClaimJudgement = Literal["reproduced", "not reproduced", "not testable"]
+ClaimJudgement = Literal["reproduced", "not reproduced", "depends on the implementation", "not testable"]
 SHARE = 0.15
 """How far from a published figure one counts as the same."""
 
-WITHIN = f"reproduced where ours is within {SHARE:.0%} of the published figure"
-IN_RANGE = f"reproduced where the published figure lies in our range, widened by {SHARE:.0%}"
-_NAMES = (
-    *("s2-reducer", "does-it-pay", "deepreduce", "dgc", "gtopk", "ok-topk"),
-    *("omnireduce", "powersgd", "random-block", "sbc", "spardl", "topka2a"),
-)
+_EFFECT, _APART = 0.5, 2
+
+
+@cache
+def _catalogue() -> dict[str, dict[str, Any]]:
+    found = tomllib.loads(Path(__file__).with_name("papers.toml").read_text("utf-8"))
+    return found | {"rules": {name: rule.format(share=SHARE) for name, rule in found["rules"].items()}}
+
+
 PAPERS = Registry(
-    "paper", "s2sim.papers", {name: f"s2sim.claims.papers.{name.replace('-', '_')}:PAPER" for name in _NAMES}
+    "paper",
+    "s2sim.papers",
+    {name: f"s2sim.claims.papers.{name.replace('-', '_')}:PAPER" for name in _catalogue() if name != "rules"},
 )
 """Names, and the `Paper` that each stands for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Claim(JsonForm):
+class Claim(json_form.JsonForm):
     """One published claim, judged."""
 
     text: str  # What is claimed, in plain words
@@ -44,7 +50,7 @@ class Claim(JsonForm):
 
 
 @dataclass(frozen=True, slots=True)
-class Table(JsonForm):
+class Table(json_form.JsonForm):
     """Numbers behind claims, as texts with their units; the first column names the row."""
 
     title: str
@@ -53,7 +59,7 @@ class Table(JsonForm):
 
 
 @dataclass(frozen=True, slots=True)
-class Line(JsonForm):
+class Line(json_form.JsonForm):
     """One line of a chart; ``low`` and ``high`` bound what lies around ``y``, or are empty."""
 
     name: str
@@ -64,7 +70,7 @@ class Line(JsonForm):
 
 
 @dataclass(frozen=True, slots=True)
-class Chart(JsonForm):
+class Chart(json_form.JsonForm):
     """Lines over one axis; ``x`` and ``y`` name the axes with their units."""
 
     title: str
@@ -76,7 +82,7 @@ class Chart(JsonForm):
 
 
 @dataclass(frozen=True, slots=True)
-class HeatMap(JsonForm):
+class HeatMap(json_form.JsonForm):
     """Figures of named rows and columns, coloured around ``middle``; None where there is none."""
 
     title: str
@@ -87,7 +93,7 @@ class HeatMap(JsonForm):
 
 
 @dataclass(frozen=True, slots=True)
-class Rebuilt(JsonForm):
+class Rebuilt(json_form.JsonForm):
     """What came of one paper."""
 
     name: str  # By which `s2sim paper` knows it
@@ -102,7 +108,7 @@ class Rebuilt(JsonForm):
 
 
 @dataclass(frozen=True, slots=True, repr=False)
-class PapersResult(ResultForm):
+class PapersResult(json_form.ResultForm):
     """What `s2sim paper` returns."""
 
     answers: ClassVar[str] = "paper"
@@ -121,11 +127,7 @@ class PapersResult(ResultForm):
 
 
 def judge_condition(condition: bool) -> ClaimJudgement:
-    """Return the judgement on a claim whose rule is met or not.
-
-    >>> judge_condition(True)
-    'reproduced'
-    """
+    """Return the judgement on a claim whose rule is met or not."""
     return "reproduced" if condition else "not reproduced"
 
 
@@ -140,7 +142,7 @@ def judge_conditions(conditions: Iterable[bool]) -> ClaimJudgement:
 
 
 def judge_within(ours: float, published: float) -> ClaimJudgement:
-    """Return the judgement by `WITHIN`.
+    """Return the judgement by the rule ``within`` of the catalogue.
 
     >>> judge_within(1.9, 1.8), judge_within(2.5, 1.8)
     ('reproduced', 'not reproduced')
@@ -148,24 +150,29 @@ def judge_within(ours: float, published: float) -> ClaimJudgement:
     return judge_condition(abs(ours - published) <= SHARE * abs(published))
 
 
-def figure_claim(
-    text: str, source: str, published: float, ours: float, why: str, *, form: str, published_form: str | None = None
-) -> Claim:
-    """Return a claim of one figure, judged by `WITHIN`.
+def judge_ratio(ours: float, published: float, times: Iterable[tuple[float, float]] = ()) -> ClaimJudgement:
+    """Return the judgement by the rule ``within_ratio`` on a ratio of ``times``, pairs of ours and the published one.
 
-    ``form`` is the format of our figure, such as ``{:.1f} ms``, and of the published one without ``published_form``.
+    >>> judge_ratio(9.8, 9.5, [(1.0, 1.1), (0.1, 0.12)]), judge_ratio(9.8, 9.5, [(1.0, 10.0), (0.1, 1.0)])
+    ('reproduced', 'not reproduced')
+    >>> judge_ratio(1.08, 1.1), judge_ratio(0.99, 1.1), judge_ratio(1.0, 1.0)
+    ('reproduced', 'not reproduced', 'not testable')
     """
-    theirs = (published_form or form).format(published)
-    return Claim(text, source, theirs, form.format(ours), judge_within(ours, published), WITHIN, why)
+    if published == 1:
+        return "not testable"
+    near_one = judge_within(1, published) == "reproduced"
+    says = not near_one or (ours - 1) / (published - 1) >= _EFFECT
+    far = any(max(own / theirs, theirs / own) > _APART for own, theirs in times)
+    return judge_condition(says and not far and judge_within(ours, published) == "reproduced")
 
 
-def not_testable(text: str, source: str, needs: str, why: str, *, published: str = "-", ours: str = "-") -> Claim:
-    """Return a claim that nothing here can judge: ``needs`` says what is missing."""
-    return Claim(text, source, published, ours, "not testable", needs, why)
+def all_within(ours: Mapping[Any, float], published: Mapping[Any, float]) -> bool:
+    """Return whether each of our figures is the published one of its key, by `judge_within`."""
+    return all(judge_within(own, published[key]) == "reproduced" for key, own in ours.items())
 
 
 def judge_in_range(ours: Iterable[float], published: float) -> ClaimJudgement:
-    """Return the judgement by `IN_RANGE`, of what several settings came to.
+    """Return the judgement by the rule ``in_range``, of what several settings came to.
 
     >>> judge_in_range([1.2, 1.7], 1.8), judge_in_range([1.2, 1.5], 1.8)
     ('reproduced', 'not reproduced')
@@ -177,9 +184,21 @@ def judge_in_range(ours: Iterable[float], published: float) -> ClaimJudgement:
 
 @dataclass(frozen=True, slots=True)
 class PaperEffort:
-    """How much time may be spent: ``quick`` is half a minute a paper, else what sharper figures need."""
+    """How much time may be spent, and what codecs cost.
+
+    ``quick`` is half a minute a paper, else what sharper figures need. ``codec_as`` is the basis of all times; None
+    judges claims of time on idealised kernels and on published code.
+    """
 
     quick: bool = True
+    codec_as: spec.CodecBasis | None = None
+    # What reducers have recorded for one basis, by whom and of what, which serves the other
+    recorded: dict[object, Any] = field(default_factory=dict, compare=False, repr=False)
+
+    @property
+    def basis(self) -> spec.CodecBasis:
+        """What codecs cost where one basis is asked for."""
+        return self.codec_as or "kernels"
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,6 +212,41 @@ class PaperPart:
     assumed: tuple[str, ...] = ()
 
 
+Part: TypeAlias = Callable[[PaperEffort, ProgressWatcher], PaperPart]
+
+
+def on_both_bases(part: Part) -> Part:
+    """Return a part whose claims rest on times, judged on idealised kernels and on published code.
+
+    All rows of a claim are charged on one basis at a time. Where the judgements disagree, it depends on the
+    implementation.
+    """
+
+    def judged(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
+        if effort.codec_as is not None:
+            return part(effort, progress)
+        kernels, published = (part(replace(effort, codec_as=basis), progress) for basis in _BASES)
+        as_published = tuple(
+            replace(table, title=f"{table.title}; {_BASES['published']}") for table in published.tables
+        )
+        changed = tuple(new for old, new in zip(kernels.tables, as_published, strict=True) if old.rows != new.rows)
+        claims = tuple(_on_both(*pair) for pair in zip(kernels.claims, published.claims, strict=True))
+        return replace(kernels, claims=claims, tables=(*kernels.tables, *changed))
+
+    return judged
+
+
+_BASES: dict[spec.CodecBasis, str] = {"kernels": "codecs as idealised kernels", "published": "codecs as published code"}
+
+
+def _on_both(kernels: Claim, published: Claim) -> Claim:
+    if kernels.ours == published.ours and kernels.judgement == published.judgement:
+        return kernels
+    ours = f"{kernels.ours}; {published.ours} with {_BASES['published']}"
+    agree = kernels.judgement == published.judgement
+    return replace(kernels, ours=ours, judgement=kernels.judgement if agree else "depends on the implementation")
+
+
 @dataclass(frozen=True, slots=True)
 class Paper:
     """A published paper with claims that can be rebuilt."""
@@ -204,7 +258,81 @@ class Paper:
     setup: tuple[str, ...]  # What is computed in all parts
     assumed: tuple[str, ...]  # What is not known and assumed in all parts
     # Finished parts are kept after an interrupt; those that need no computing are there already.
-    parts: tuple[PaperPart | Callable[[PaperEffort, ProgressWatcher], PaperPart], ...]
+    parts: tuple[PaperPart | Part, ...]
+
+
+def listed(figures: Mapping[Any, Any], form: str) -> str:
+    """Return figures as a text, each written as ``form`` has it from its key and itself.
+
+    >>> listed({4: 0.5, 8: 0.25}, "{1:.2f} (P={0})")
+    '0.50 (P=4), 0.25 (P=8)'
+    """
+    return ", ".join(form.format(key, figure) for key, figure in figures.items())
+
+
+@dataclass(frozen=True, slots=True)
+class PaperTexts:
+    """The texts of one paper in ``papers.toml``; those of its claims have places for what is computed."""
+
+    name: str
+
+    def claim(self, key: str, judgement: ClaimJudgement | bool, /, **figures: object) -> Claim:
+        """Return a claim with its texts filled; what the catalogue leaves out of it are ``ours``, ``rule`` or ``why``.
+
+        A judgement of True or False is that on a rule that is met or not; where no rule is told, it is ``within``.
+        """
+        claims, rules = _catalogue()[self.name]["claims"], _catalogue()["rules"]
+        own = dict(claims[key])
+        texts = {"published": "-", "ours": "{ours}", "rule": "{rule}", "why": "{why}"}
+        texts |= claims.get(own.pop("like", None), {}) | own
+        figures = {**rules, "rule": rules["within"], **figures}
+        filled = {part: text.format(**figures) for part, text in texts.items()}
+        return Claim(**filled, judgement=judge_condition(judgement) if isinstance(judgement, bool) else judgement)
+
+    def figure(
+        self,
+        key: str,
+        published: float,
+        ours: float,
+        ratio_of: Iterable[tuple[float, float]] | None = None,
+        /,
+        **figures: object,
+    ) -> Claim:
+        """Return a claim of one figure, judged by `judge_within`.
+
+        ``ratio_of`` marks a ratio, judged by `judge_ratio` of these times, of which there may be none.
+        """
+        figures = {"published": published, "ours": ours, **figures}
+        if ratio_of is None:
+            return self.claim(key, judge_within(ours, published), **figures)
+        rule = _catalogue()["rules"]["within_ratio"]
+        return self.claim(key, judge_ratio(ours, published, ratio_of), rule=rule, **figures)
+
+    @property
+    def figures(self) -> Any:
+        """Published figures, and the settings that they are compared in."""
+        return _catalogue()[self.name]["figures"]
+
+    def table(self, key: str, rows: Iterable[tuple[str, ...]]) -> Table:
+        """Return a table with a title and columns of the catalogue."""
+        texts = _catalogue()[self.name]["tables"][key]
+        return Table(texts["title"], tuple(texts["columns"]), tuple(rows))
+
+    def line(self, key: str, **figures: object) -> str:
+        """Return a line of a part's set-up or of what it assumes, filled."""
+        return str(_catalogue()[self.name]["lines"][key]).format(**figures)
+
+    def paper(self, *parts: Part) -> Paper:
+        """Return the paper, whose claims that are not testable follow those of ``parts``."""
+        entry = _catalogue()[self.name]
+        untested = tuple(
+            Claim(**{"published": "-", "ours": "-", **texts}, judgement="not testable")
+            for texts in entry.get("not_testable", ())
+        )
+        last = [PaperPart(untested)] if untested else []
+        lines = {key: tuple(entry[key]) for key in ("setup", "assumed")}
+        about = {key: entry[key] for key in ("title", "source", "claimed")}
+        return Paper(**{"name": self.name, "parts": (*parts, *last), **about, **lines})
 
 
 def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) -> Rebuilt:
@@ -261,7 +389,7 @@ def run_papers(
         quick=effort.quick,
         papers=tuple(found),
         provenance=run_record(
-            spec={"papers": list(names), "quick": effort.quick},
+            spec={"papers": list(names), "quick": effort.quick, "codec_as": effort.codec_as},
             inputs={paper.name: {"source": paper.source} for paper in papers},
             measured=["values, errors and bytes: reducers ran on real arrays", "losses: models were trained"],
             assumed=["times: scripts replayed on simulated clusters"],

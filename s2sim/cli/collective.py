@@ -1,7 +1,5 @@
 """``s2sim collective``: time one collective on a cluster."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 
@@ -11,61 +9,22 @@ from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_workers, size_parser
 from s2sim.traffic.spec import CollectiveSpec
 
-_EXAMPLE = "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB"
-EXAMPLES = cli.examples(
-    _EXAMPLE,
-    "s2sim collective all_reduce --topology single-switch --workers 1024 --size 100MiB --algorithm ring --json -",
-    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 1MiB --library nccl",
-    "s2sim collective all_reduce --topology dgx-h100 --workers 16 --size 64MiB --library nccl --terms",
-    "s2sim collective all_reduce --topology dgx-h100 --workers 64 --size 1GiB --groups tp=4,pp=2,dp=rest",
-    "s2sim collective all_gather --topology leaf-spine --workers 32 --size 1GiB --placement round-robin",
-    "s2sim collective all_to_all --topology fat-tree --workers 32 --size 64MiB --timeline all_to_all.json",
-    "s2sim collective reduce_scatter --topology ring --workers 4 --size 4KiB --algorithm ring --show",
-    "s2sim collective all_reduce --topology leaf-spine --workers 16 --size 1MiB --cross-check",
-    "s2sim collective all_reduce --topology fat-tree --workers 32 --size 8MiB --fault fail-link:link=leaf0.up1,at=1ms "
-    "--fault background:load=0.2",
-)
-TABLE_EXAMPLES = cli.examples(
-    "s2sim collective table all_reduce --topology dgx-h100 --workers 16 --library nccl --from 8B --to 1GiB",
-    "s2sim collective table all_gather --topology fat-tree --workers 16 --from 1MiB --to 64MiB --factor 4",
-    "s2sim collective table all_reduce --topology dgx-h100 --workers 16 --library nccl --from 1KiB --to 1GiB "
-    "--tuner nccl_tuner.conf",
-)
-LOG_EXAMPLES = cli.examples(
-    "s2sim collective log measured.log --topology dgx-h100 --library nccl",
-    "s2sim collective log measured.log all_reduce --topology dgx-h100 --workers 2 --json -",
-)
 
-_RARE = ("execution", "packet_bytes", "buffer_bytes", "seed")
-
-
-@cli.takes_tables(hidden=("parquet", "latex"))
-@cli.options_from(CollectiveSpec, needed=("kind", "topology", "workers"), hidden=_RARE)
+@cli.takes_tables
+@cli.options_from(CollectiveSpec, needed=("kind", "topology", "workers"))
 def collective_command(
     experiment: cli.Experiment[CollectiveSpec],
-    size: str | None = cli.option(
-        "SIZE",
-        "Size with its unit, for example 100MiB, as nccl-tests counts it: a rank's buffer, for an "
-        "all-gather the gathered one. Required but for a barrier.",
-        False,
-    ),
-    sizes: str | None = cli.option(
-        "FILE", "Instead of --size: a size for each rank, one a line, where contributions are unequal.", "equal ones"
-    ),
-    show: bool = cli.switch("--show", "List the schedule, message by message; for few ranks."),
-    terms: bool = cli.switch(
-        "--terms", "Show what the time is the sum of: launches, hops, bytes of links; also in --json."
-    ),
-    png: str | None = cli.option(
-        "FILE.png", "Draw the messages over time (.png, .svg or .pdf); for few ranks.", "no picture"
-    ),
-    goal: str | None = cli.option(
-        "FILE|-", "Write the schedule as GOAL text, which LogGOPSim and ATLAHS run.", "no file"
-    ),
-    timeline: str | None = cli.TIMELINE,
-    json: str | None = cli.JSON,
-    force: bool = cli.FORCE,
-    quiet: bool = cli.QUIET,
+    *,
+    size: str | None = None,
+    sizes: str | None = None,
+    show: bool = False,
+    terms: bool = False,
+    png: str | None = None,
+    goal: str | None = None,
+    timeline: str | None = None,
+    json: str | None = None,
+    force: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Time one collective on a cluster, with nothing else on it, and show what it waits for.
 
@@ -92,7 +51,7 @@ def collective_command(
         kind, workers = values["kind"].replace("-", "_"), parse_workers(values["workers"])
         return {"kind": kind, "workers": workers, "size_bytes": _size_bytes(kind, size, sizes)}
 
-    spec = experiment.saved_or(_EXAMPLE, of_options)
+    spec = experiment.saved_or(cli.example_of("collective"), of_options)
     make_gate(note, force=force)(collective_cost(spec))
     output.show_collective(spec, show=show, terms=terms, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet)
 
@@ -109,18 +68,17 @@ def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[i
     return 0 if size is None else size_parser("--size")(size)
 
 
-@cli.takes_tables(hidden=("parquet", "latex"))
-@cli.options_from(CollectiveSpec, leave_out=("groups", "cross_check"), hidden=_RARE)
+@cli.takes_tables
+@cli.options_from(CollectiveSpec, leave_out=("groups", "cross_check"))
 def table_command(
     experiment: cli.Experiment[CollectiveSpec],
-    first: str | None = cli.option("SIZE", "First size, with its unit, for example 8B.", False, flag="--from"),
-    last: str | None = cli.option("SIZE", "Last size, for example 1GiB.", False, flag="--to"),
-    factor: int = cli.option("N", "Ratio of one size to the next.", default=2),
-    size: str | None = cli.option("SIZE", "This size alone, instead of --from and --to.", False),
-    tuner: str | None = cli.option(
-        "FILE", "Write what NCCL's example tuner plug-in reads: the fastest choice at each size.", "no file"
-    ),
-    quiet: bool = cli.QUIET,
+    *,
+    first: str | None = None,
+    last: str | None = None,
+    factor: int = 2,
+    size: str | None = None,
+    tuner: str | None = None,
+    quiet: bool = False,
 ) -> None:
     """Print the simulated times of many sizes as nccl-tests prints measured ones.
 
@@ -142,7 +100,7 @@ def table_command(
     with watching(quiet=quiet) as progress:
         swept = time_sizes(spec, sizes, progress)
         if tuner is not None:
-            from s2sim.traffic.tuner_file import write_tuner
+            from s2sim.traffic.size_sweep import write_tuner
 
             made = write_tuner(spec, sizes, progress)
             write_text(made.text, tuner)
@@ -152,17 +110,16 @@ def table_command(
         write_text("".join(f"{printable(line)}\n" for line in simulated_table(spec, swept, factor)), STDOUT)
 
 
-@cli.takes_tables(hidden=("parquet", "latex"))
-@cli.options_from(CollectiveSpec, leave_out=("kind", "workers", "groups", "cross_check"), hidden=_RARE)
+@cli.takes_tables
+@cli.options_from(CollectiveSpec, leave_out=("kind", "workers", "groups", "cross_check"))
 def log_command(
     experiment: cli.Experiment[CollectiveSpec],
-    log: str = cli.argument(
-        "LOG", "What nccl-tests or rccl-tests printed, best with NCCL_DEBUG=INFO, or their JSON or CSV.", default=...
-    ),
-    kind: str | None = cli.argument("KIND", "Collective, such as all_reduce.", "what the log says"),
-    workers: str | None = cli.option("N", "Number of ranks.", "as many as the log says"),
-    json: str | None = cli.JSON,
-    quiet: bool = cli.QUIET,
+    *,
+    log: str,
+    kind: str | None = None,
+    workers: str | None = None,
+    json: str | None = None,
+    quiet: bool = False,
 ) -> None:
     """Simulate the sizes of a log as it says that they ran, and tell the difference term by term."""
     cli.check_targets(json=json)

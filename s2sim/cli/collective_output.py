@@ -1,25 +1,20 @@
 """Output of ``s2sim collective``: result, schedule and timeline."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, write_bytes, write_json, write_result, write_text
-from s2sim.collectives.schedules.goal import to_goal
+from s2sim.collectives.schedules.check import to_goal
+from s2sim.collectives.schedules.schedule import Schedule
+from s2sim.collectives.timing.collective_run import CompletedRound
 from s2sim.report import traffic_tables
 from s2sim.report.grid import filled
 from s2sim.traffic import collective_run
+from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S
-
-if TYPE_CHECKING:
-    from s2sim.collectives.schedules.schedule import Schedule
-    from s2sim.collectives.timing.collective_run import CompletedRound
-    from s2sim.traffic.spec import CollectiveSpec
 
 
 def show_collective(
@@ -95,13 +90,13 @@ def _listing(schedule: Schedule) -> list[str]:
 
 
 def _draw(planned: collective_run.PlannedCollective, title: str, target: str) -> None:
-    from s2sim.report.figures.schedule import check_drawing, draw_schedule
-
     schedule = planned.timed.schedule
-    check_drawing(schedule.places, sum(step.times * step.round.pattern.messages for step in schedule.steps))
+    messages = sum(step.times * step.round.pattern.messages for step in schedule.steps)
+    traffic_tables.check_listing(schedule.places, messages, "picture")
+    from s2sim.report.figures.charts import draw_schedule
+
     rows: list[traffic_tables.MessageRow] = []
     collective_run.watch_rounds(planned, lambda ran: rows.extend(_message_rows(schedule, ran.step, ran.time, ran)))
-    picture = draw_schedule(
-        rows, Path(target).suffix[1:].lower(), ranks=schedule.demand.ranks, helpers=schedule.helpers, title=title
-    )
+    form, ranks = Path(target).suffix[1:].lower(), schedule.demand.ranks
+    picture = draw_schedule(rows, form, ranks=ranks, helpers=schedule.helpers, title=title)
     write_bytes(picture, target)

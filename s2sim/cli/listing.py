@@ -1,39 +1,34 @@
-"""``s2sim list``: everything that options can name; ``s2sim dev schema``: the JSON schemas of results."""
+"""``s2sim list``: everything that options can name; ``s2sim topology``: a cluster description; ``s2sim dev schema``."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 import re
+import warnings
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from s2sim.cli import output
-from s2sim.cli.options import JSON, argument, check_targets, examples, switch
-from s2sim.errors import OptionError, unknown_name
+from s2sim.cli.options import Experiment, check_targets, command, group, options_from
+from s2sim.errors import OptionError, S2SimWarning, unknown_name
+from s2sim.experiment.cluster_spec import ClusterSpec, options_of, parse_workers
+from s2sim.files import read_table
 from s2sim.registry import Registry
+from s2sim.units import PS_PER_S, format_money, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.experiment.reducer_facts import ReducerFacts
+    from s2sim.topology.cluster import Cluster
 
 Entries = list[tuple[str, str, str]]
 
-LIST_EXAMPLES = examples(
-    "s2sim list",
-    "s2sim list reducers",
-    "s2sim list reducers topka2a",
-    "s2sim list reducers --table",
-    "s2sim list topologies --json -",
-    "s2sim list hardware",
-    "s2sim list gpus h100",
-    "s2sim list libraries mpi",
-)
-
 HARDWARE = ("gpus", "nics", "switches", "transports")
 """Kinds of the hardware catalogue, which are listed together under this name."""
-SCHEMA_EXAMPLES = examples("s2sim dev schema", "s2sim dev schema collective", "s2sim dev schema regimes")
 
 _GROUPS = {"hardware": HARDWARE}
 _REDUCERS, _LIBRARIES = "reducers", "libraries"
@@ -42,8 +37,7 @@ _RANKS = 8
 
 
 def _reducers() -> Entries:
-    from s2sim.reducers.registry import REDUCERS
-    from s2sim.reducers.systems.presets import PRESETS
+    from s2sim.reducers.registry import PRESETS, REDUCERS
 
     abouts = [(name, REDUCERS.get(name).about) for name in REDUCERS.names()]
     presets = [(name, f"{item.summary} (is {item.option_string})", item.source) for name, item in PRESETS.items()]
@@ -110,14 +104,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
 
 
 def list_command(
-    kind: str | None = argument(
-        "KIND", f"One of {', '.join(KINDS)}, or hardware for the last {len(HARDWARE)}.", "all of them"
-    ),
-    name: str | None = argument(
-        "NAME", "A reducer, a library or a part of hardware, for all that is known of it.", "all"
-    ),
-    table: bool = switch("--table", "Reducers as a table: collectives, rounds, host syncs, feedback, bytes."),
-    json: str | None = JSON,
+    *, kind: str | None = None, name: str | None = None, table: bool = False, json: str | None = None
 ) -> None:
     """List compressors (reducers), topologies, hardware and so on: all names, or one kind with a line each.
 
@@ -155,7 +142,7 @@ def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
     if name is not None:
         _show_page(*facts)
     elif table:
-        from s2sim.report.reducer_tables import LEGEND, reducers_grid
+        from s2sim.report.study_tables import LEGEND, reducers_grid
 
         output.show_grids([reducers_grid(facts)])
         output.show_lines([""])
@@ -197,7 +184,6 @@ def _families(kind: str, items: Entries) -> dict[str | None, Entries]:
 
 
 def _show_names(entries: dict[str, Entries]) -> None:
-    """Print the names of all kinds, by family."""
     for kind, items in entries.items():
         output.show_line(f"{kind} ({len(items)}):")
         for family, of in _families(kind, items).items():
@@ -238,7 +224,7 @@ def citation(source: str) -> str:
 
 
 def _show_page(facts: ReducerFacts) -> None:
-    from s2sim.report.reducer_tables import option_text, properties_of
+    from s2sim.report.study_tables import option_text, properties_of
 
     output.show_paragraph(f"{facts.name}: {facts.summary}")
     for paragraph in facts.paragraphs:
@@ -254,14 +240,7 @@ def _show_page(facts: ReducerFacts) -> None:
         output.show_entry("", option_text(option).replace("``", ""))
 
 
-def schema_command(
-    result: str = argument(
-        "RESULT",
-        "What wrote it: run, topologies (run of several), collective, against (collective log), flows, validate, "
-        "paper, or regimes.",
-        default="run",
-    ),
-) -> None:
+def schema_command(*, result: str = "run") -> None:
     """Print the JSON schema (draft 2020-12) of a result's JSON.
 
     Results say which version they are of, as schema_version. Keys are added under the same version; another one tells
@@ -270,3 +249,107 @@ def schema_command(
     from s2sim.experiment.json_form import schema_of
 
     output.write_json(schema_of(result), output.STDOUT)
+
+
+_TEXTS = ("name", "description", "source")
+_RANKS_SHOWN = 16
+_PAIRS_SHOWN = 4
+
+topologies = group("topology")
+
+
+@command(topologies, "topology show", topology=options_of(ClusterSpec)["topology"][1].text)
+@options_from(ClusterSpec, only=("overrides", "placement"))
+def show_topology(
+    experiment: Experiment[ClusterSpec],
+    *,
+    topology: str,
+    workers: str = "64",
+    seed: int = 0,
+    graphml: str | None = None,
+    simgrid: str | None = None,
+    astra: str | None = None,
+    png: str | None = None,
+    json: str | None = None,
+) -> None:
+    """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
+    from s2sim.report.format import aligned
+
+    count, placement = parse_workers(workers), experiment.values["placement"]
+    check_targets(json=json, png=png, graphml=graphml, simgrid=simgrid, astra=astra)
+    if seed and placement != "random":
+        warnings.warn(f"--seed {seed} changes nothing here: only placement random draws", S2SimWarning, stacklevel=2)
+
+    from s2sim.experiment.scenario.cluster import resolve_machines
+    from s2sim.topology.cluster import build_cluster
+    from s2sim.topology.describe import describe_cluster, summary_line
+    from s2sim.topology.graph_file import to_astra, to_graphml
+    from s2sim.topology.read_file import load_shape
+    from s2sim.topology.simgrid import to_simgrid
+
+    shape = load_shape(topology, tuple(experiment.values["overrides"] or ()))
+    # What has no name is told here already.
+    resolve_machines(shape, ())
+    cluster = build_cluster(shape, count, placement=placement, seed=seed)
+    described = describe_cluster(cluster)
+    if png is not None:
+        _draw(cluster, described, png)
+    for target, write in ((graphml, to_graphml), (simgrid, to_simgrid), (astra, to_astra)):
+        if target is not None:
+            output.write_bytes(write(cluster).encode(), target)
+    if output.json_alone(described, json):
+        return
+    numbers = [
+        (item["field"], _value_text(item["value"]), item["kind"], item["source"] or "no source given")
+        for item in described["quantities"]
+        if item["field"] not in _TEXTS
+    ]
+    gpus = " ".join(map(str, cluster.gpu_of_rank[:_RANKS_SHOWN].tolist()))
+    gpus += " ..." if cluster.workers > _RANKS_SHOWN else ""
+    facts = aligned([*_cluster_facts(described), ("GPUs of the ranks", gpus)], indent="  ")
+    output.show_lines([summary_line(cluster), described["description"] or "no description", "", *facts])
+    output.show_quantities("Numbers of the description", numbers)
+
+
+def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
+    from s2sim.cli.run_output import graph_of
+    from s2sim.report.figures.cluster import draw_cluster
+    from s2sim.report.format import rates_text, workers_text
+    from s2sim.topology.describe import summary_line
+
+    facts = [f"{workers_text(cluster.workers)}, placement {cluster.placement}"]
+    if cluster.placement == "random":
+        facts.append(f"seed {cluster.seed}")
+    if described["bisection_Bps"] is not None:
+        facts.append(f"bisection {rates_text(described['bisection_Bps'])} one way")
+        facts.append(f"diameter {described['diameter_hops']} links")
+    graph, suffix = graph_of(cluster, described), Path(target).suffix[1:].lower()
+    output.write_bytes(draw_cluster(graph, suffix, title=summary_line(cluster), facts=[", ".join(facts)]), target)
+
+
+def _value_text(value: Any) -> str:
+    """Return a value of a description; of a list of links their number and the first ones."""
+    if not isinstance(value, list) or not all(isinstance(pair, list) for pair in value):
+        return str(value)
+    numbers = Counter("-".join(map(str, pair)) for pair in value)
+    texts = [pair if number == 1 else f"{pair} x{number}" for pair, number in numbers.items()]
+    return f"{len(value)} links: {', '.join(texts[:_PAIRS_SHOWN])}{' ...' if len(texts) > _PAIRS_SHOWN else ''}"
+
+
+def _cluster_facts(described: dict[str, Any]) -> list[tuple[str, str]]:
+    """Return what a description says, by ``cluster_facts.csv``; what is none, nothing or 0 is left out."""
+    from s2sim.report.format import rates_text
+
+    forms: dict[str, Callable[[Any], str]] = {
+        "": str,
+        "rates": rates_text,
+        "time": lambda ps: format_seconds(ps / PS_PER_S),
+        "sides": lambda sides: " x ".join(map(str, sides)),
+        "ratio": "{:.3g}:1".format,
+        "links": "{} links".format,
+        "price": lambda cost: f"{format_money(cost['per_hour'], cost['currency'])} an hour",
+        "counts": lambda counts: ", ".join(f"{number} {name}" for name, number in counts.items()),
+    }
+    facts = [cells for _, cells in read_table(Path(__file__).with_name("cluster_facts.csv"), ("label", "key", "form"))]
+    known = [cells for cells in facts if described.get(cells["key"]) not in (None, 0, {})]
+    return [(cells["label"], forms[cells["form"]](described[cells["key"]])) for cells in known]

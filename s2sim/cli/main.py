@@ -1,7 +1,5 @@
 """The command ``s2sim``: its subcommands, and the handling of errors, warnings and interruptions."""
 
-from __future__ import annotations
-
 import errno
 import os
 import sys
@@ -13,34 +11,9 @@ from typing import TextIO
 import typer
 
 from s2sim import __version__
-from s2sim.cli import (
-    INTERRUPTED,
-    advise,
-    bridge,
-    cache,
-    calibrate,
-    collective,
-    diff,
-    flows,
-    import_file,
-    listing,
-    new,
-    notebook,
-    paper,
-    profile,
-    regimes,
-    results,
-    run,
-    sweep,
-    testbed,
-    topology,
-    trace,
-    train,
-    validate,
-)
-from s2sim.cli.options import examples, group, help_without_command
+from s2sim.cli import INTERRUPTED, collective, dev, listing, more, paper, recorded, run, sweep, testbed
+from s2sim.cli.options import command, examples, group, help_texts, help_without_command
 from s2sim.cli.output import printable, printable_lines
-from s2sim.cli.renamed import with_new_names
 from s2sim.errors import S2SimError, S2SimWarning
 
 BAD_INPUT = 2
@@ -50,62 +23,108 @@ app = typer.Typer(
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
-    epilog=examples(
-        "s2sim run --topology fat-tree --workers 64",
-        "s2sim run --topology tcp-10g --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2",
-        "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto",
-        "s2sim collective all_reduce --topology fat-tree --workers 64 --size 100MiB --algorithm ring",
-        "s2sim list reducers",
-        "",
-        "More: s2sim import, regimes, diff, flows, notebook, cache: docs/usage.md.",
-    ),
+    epilog=f"{examples('s2sim')}\n\nMore: s2sim import, regimes, diff, flows, explore, cache: docs/usage.md.",
 )
-dev = group(
-    help="Measure networks, validate and calibrate predictions, print schemas: for developers of s2sim.",
-    epilog=examples(
-        "s2sim dev validate --iterations",
-        "s2sim dev calibrate --suggest --topology dgx-h100 --workers 16",
-        "s2sim dev testbed list",
-        "s2sim dev schema collective",
-    ),
-)
+developers = group("dev")
+_COMMANDS: dict[str, Callable[..., None]] = {
+    "run": run.run_command,
+    "sweep": sweep.sweep_command,
+    "results": sweep.results_command,
+    "advise": run.advise_command,
+    "train": run.train_command,
+    "collective": collective.collective_command,
+    # Typer has no command that takes arguments and has others below it: these have names of two words.
+    "collective table": collective.table_command,
+    "collective log": collective.log_command,
+    "paper": paper.paper_command,
+    "list": listing.list_command,
+    # What is used once in a while; the last line of the help names these.
+    "regimes": more.regimes_command,
+    "flows": more.flows_command,
+    "explore": sweep.explore_command,
+    "diff": more.diff_command,
+    "import": more.import_command,
+    "cache": more.cache_command,
+}
+_WORDS: dict[str, dict[str, object]] = {"list": {"kinds": ", ".join(listing.KINDS), "parts": len(listing.HARDWARE)}}
+for _name, _command in _COMMANDS.items():
+    command(app, _name, **_WORDS.get(_name, {}))(_command)
+command(developers, "dev validate")(dev.validate_command)
+command(developers, "dev calibrate")(dev.calibrate_command)
+command(developers, "dev calibrate codecs")(dev.codecs_command)
+command(developers, "dev schema")(listing.schema_command)
+for _group in (recorded.traces, recorded.profiles, listing.topologies, developers, more.new):
+    app.add_typer(_group)
+developers.add_typer(testbed.app, name="testbed")
+developers.add_typer(dev.bridge, name="bridge")
+
+# What ``codec compare`` did unless it was said.
+_COMPARED = {"--topology": ["fat-tree"], "--workers": ["1,8,64"], "--no-break-even": []}
 
 
-def _add(
-    place: typer.Typer, name: str, command: Callable[..., None], epilog: str, short_help: str, *, hidden: bool = False
-) -> None:
-    place.command(name, epilog=epilog, short_help=short_help, hidden=hidden)(command)
+def with_new_names(arguments: Sequence[str]) -> list[str]:
+    """Return a command line with the names of today; each that it replaces is a line on standard error.
+
+    >>> with_new_names(["list", "reducers"])
+    ['list', 'reducers']
+    """
+    line = list(arguments)
+    for old, new in help_texts()["renamed commands"].items():
+        words = old.split()
+        if line[: len(words)] == words:
+            _say(old, new)
+            rest = line[len(words) :]
+            if old == "codec compare":
+                given = {part.partition("=")[0] for part in rest}
+                rest += [part for name, value in _COMPARED.items() if name not in given for part in (name, *value)]
+            line = [*new.split(), *rest]
+    line = _collective(line)
+    whole = " ".join(line)
+    every = help_texts()["renamed options"].items()
+    options: dict[str, str] = next((of for each, of in every if whole.startswith(f"{each} ")), {})
+    found: list[str] = []
+    for part in line:
+        name, sign, value = part.partition("=")
+        renamed = options.get(name)
+        if renamed is None:
+            found.append(part)
+            continue
+        _say(name, renamed)
+        *first, last = renamed.split()
+        found += [*first, f"{last}{sign}{value}"]
+    return found
 
 
-_add(app, "run", run.run_command, run.EXAMPLES, "Compare gradient compressors (reducers) on a cluster.")
-_add(app, "sweep", sweep.sweep_command, sweep.EXAMPLES, "Compute thousands of cells of a study.")
-_add(app, "results", results.results_command, results.EXAMPLES, "Show, pivot and write what a sweep has found.")
-_add(app, "advise", advise.advise_command, advise.EXAMPLES, "Ask what to change on a cluster, and what that costs.")
-_add(app, "train", train.train_command, train.EXAMPLES, "Train a model with compressors in the loop.")
-_add(app, "collective", collective.collective_command, collective.EXAMPLES, "Time one collective, as an all-reduce.")
-# Typer has no command that takes arguments and has others below it: these have names of two words.
-app.command("collective table", epilog=collective.TABLE_EXAMPLES, hidden=True)(collective.table_command)
-app.command("collective log", epilog=collective.LOG_EXAMPLES, hidden=True)(collective.log_command)
-_add(app, "paper", paper.paper_command, paper.EXAMPLES, "Rebuild published claims and judge them.")
-_add(app, "list", listing.list_command, listing.LIST_EXAMPLES, "List what there is to choose from.")
-app.add_typer(trace.app, name="trace")
-app.add_typer(profile.app, name="profile", short_help="Look at, record and import compute profiles.")
-app.add_typer(topology.app, name="topology")
-app.add_typer(dev, name="dev", short_help="Validate, calibrate, measure; for developers of s2sim.")
-_add(dev, "validate", validate.validate_command, validate.EXAMPLES, "Compare predictions with measured curves.")
-_add(dev, "calibrate", calibrate.calibrate_command, calibrate.EXAMPLES, "Fit a library's constants to one's machine.")
-_add(dev, "schema", listing.schema_command, listing.SCHEMA_EXAMPLES, "Print the JSON schema of what --json writes.")
-dev.add_typer(testbed.app, name="testbed", short_help="Make a network on this machine whose rates one sets.")
-dev.add_typer(bridge.app, name="bridge", short_help="Run reducers between real processes.")
-# What is used once in a while; the last line of the help names these.
-_add(app, "regimes", regimes.regimes_command, regimes.EXAMPLES, "Map who wins on which network.", hidden=True)
-_add(app, "flows", flows.flows_command, flows.EXAMPLES, "Replay any traffic on a cluster.", hidden=True)
-_add(app, "notebook", notebook.notebook_command, notebook.EXAMPLES, "Ask in a browser.", hidden=True)
-_add(app, "diff", diff.diff_command, diff.EXAMPLES, "Show what differs between two results.", hidden=True)
-_add(app, "import", import_file.import_command, import_file.EXAMPLES, "Read files of other tools.", hidden=True)
-_add(app, "cache", cache.cache_command, cache.EXAMPLES, "Show or empty the store of recordings.", hidden=True)
-# For those who extend s2sim; CONTRIBUTING has it.
-app.add_typer(new.app, name="new", hidden=True)
+_OF_TABLES = ("--format", "--from", "--to", "--factor")
+
+
+def _collective(line: list[str]) -> list[str]:
+    """Return a line of ``collective`` with many sizes, or with a log, as one of its sub-command."""
+    given = {part.partition("=")[0] for part in line}
+    if line[:1] != ["collective"] or line[1:2] in (["table"], ["log"]):
+        return line
+    if "--against" in given:
+        _say("collective --against LOG", "collective log LOG")
+        log, rest = _taken(line[1:], "--against")
+        return ["collective", "log", *log, *rest]
+    if given.isdisjoint(_OF_TABLES):
+        return line
+    _say("collective --format nccl-tests", "collective table")
+    return ["collective", "table", *_taken(line[1:], "--format")[1]]
+
+
+def _taken(line: Sequence[str], name: str) -> tuple[list[str], list[str]]:
+    """Return the value of an option, and a line without it."""
+    for place, part in enumerate(line):
+        found, sign, value = part.partition("=")
+        if found == name:
+            end = place + (1 if sign else 2)
+            return [value] if sign else list(line[place + 1 : end]), [*line[:place], *line[end:]]
+    return [], list(line)
+
+
+def _say(old: str, new: str) -> None:
+    sys.stderr.write(f"s2sim: note: {old} is {new} now; the old name goes in the next version\n")
 
 
 def _print_version(asked: bool) -> None:
@@ -128,12 +147,8 @@ def _root(
     help_without_command(context)
 
 
-def _one_line(text: str) -> str:
-    return printable(" ".join(text.split("\n")))
-
-
 def _fail(text: str) -> int:
-    sys.stderr.write(f"s2sim: error: {_one_line(text)}\n")
+    sys.stderr.write("s2sim: error: " + printable(text.replace("\n", " ")) + "\n")
     return BAD_INPUT
 
 
@@ -152,20 +167,12 @@ def _show_each_once() -> Callable[..., None]:
         if str(message) in shown:
             return
         shown.add(str(message))
-        text = f"s2sim: warning: {_one_line(str(message))}\n"
+        text = "s2sim: warning: " + printable(str(message).replace("\n", " ")) + "\n"
         if not issubclass(category, S2SimWarning):
             text = printable_lines(warnings.formatwarning(message, category, filename, lineno, line))
         (file or sys.stderr).write(text)
 
     return show
-
-
-def _silence(stream: TextIO) -> None:
-    """Redirect a broken stream to the null device, so that Python can exit."""
-    with suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, stream.fileno())
-        os.close(nowhere)
 
 
 def _prepare_streams() -> None:
@@ -179,7 +186,11 @@ def _prepare_streams() -> None:
 
 
 def _os_error(error: OSError) -> int:
-    _silence(sys.stdout)
+    # A broken stream goes to the null device, so that Python can exit.
+    with suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
     if error.errno == errno.EPIPE:
         return 1
     where = f"{error.filename}: " if error.filename else "cannot write the output: "
@@ -215,6 +226,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             line = with_new_names(sys.argv[1:] if arguments is None else arguments)
             if " ".join(line[:2]) in ("collective table", "collective log"):
                 line[:2] = [" ".join(line[:2])]
+            elif line[:3] == ["dev", "calibrate", "codecs"]:
+                line[1:3] = ["calibrate codecs"]
             code = command.main(args=line, prog_name="s2sim", standalone_mode=False)
             sys.stdout.flush()
         except S2SimError as error:

@@ -1,17 +1,18 @@
 """Options of commands: from the fields of specs, and of output."""
 
-from __future__ import annotations
-
 import stat
+import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass
+from functools import cache
 from inspect import Parameter, Signature, signature
 from pathlib import Path
 from types import NoneType
 from typing import Any, Generic, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 import typer
+from typer.models import ParameterInfo
 
 from s2sim.cli.output import STDOUT, TABLES
 from s2sim.errors import OptionError, S2SimError
@@ -21,69 +22,92 @@ from s2sim.files import partial_of
 S = TypeVar("S")
 Command = Callable[..., None]
 
-
-def option(
-    metavar: str | None,
-    text: str,
-    none: str | bool = True,
-    *,
-    default: Any = None,
-    flag: str | None = None,
-    minimum: int | None = None,
-    hidden: bool = False,
-) -> Any:
-    """Return an option of a command; its flag is named for the parameter unless ``flag`` names it.
-
-    ``metavar`` and ``text`` are its value and its description in the help, ``none`` describes the default (True shows
-    the default itself, False none), ``minimum`` is the least number that it accepts. The help leaves out what is
-    ``hidden``, as it is rarely used; docs/usage.md has it.
-    """
-    flags = () if flag is None else (flag,)
-    return typer.Option(default, *flags, metavar=metavar, help=text, show_default=none, min=minimum, hidden=hidden)
-
-
-def switch(flag: str, text: str, *, hidden: bool = False) -> Any:
-    """Return an option without a value, which is off unless it is given."""
-    return typer.Option(False, *flag.split(","), help=text, hidden=hidden)
-
-
-def argument(metavar: str, text: str, none: str | bool = True, *, default: Any = None) -> Any:
-    """Return an argument of a command, as `option` returns an option; the default ``...`` requires it."""
-    return typer.Argument(default, metavar=metavar, help=text, show_default=none)
-
-
-JSON = option(
-    "FILE|-", "Write the result as JSON to a file; with - to standard output and nothing else there.", "no JSON"
-)
-PNG = option("FILE", "Draw it; the name ends in .png, .svg or .pdf. Needs matplotlib (the extra plot).", "no picture")
-TIMELINE = option(
-    "FILE.json",
-    "Write every message and the load of every link over time, or with --profile a rank's streams, for "
-    "ui.perfetto.dev.",
-    "no file",
-)
-QUIET = switch("--quiet,-q", "Print the answer alone, and no progress bar.")
-FORCE = switch("--force", "Begin even what takes more memory than is free.", hidden=True)
-SILENT = switch("--quiet,-q", "Print nothing but errors, and no progress bar.")
-ROOT_SEED = option("N", "Root of all randomness, a whole number from 0.", default=0)
-TEXT = option("PATH", "UTF-8 text for a language model; repeatable, read in order.", "no text")
-
-_SPEC = option("FILE", "Run a saved spec, or the spec of a saved result, again.", "no file")
 # Options of output, which are no part of an experiment.
 _FILES = ("--spec", "--json", "--png", "--plot", "--timeline", "--timeline-rank", "--goal", "--out")
 _OUTPUT = (*_FILES, "--show", "--quiet")
 
 
-def examples(*lines: str) -> str:
-    """Return an epilog with a command per line."""
-    return "\n".join(["Examples:", "", "\b", *lines])
+@cache
+def _examples() -> dict[str, str]:
+    blocks = Path(__file__).with_name("examples.txt").read_text("utf-8").strip().split("\n\n")
+    return {command: lines for command, _, lines in (block.partition("\n") for block in blocks)}
 
 
-def group(**settings: Any) -> typer.Typer:
-    """Return a group of commands, which without a command shows its help with exit code 2."""
-    app = typer.Typer(rich_markup_mode=None, **settings)
+@cache
+def help_texts() -> dict[str, dict[str, Any]]:
+    """Return what ``commands.toml`` says, by command."""
+    return tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
+
+
+def examples(command: str) -> str:
+    """Return the epilog of a command, such as ``trace show``: its examples, a line each."""
+    return f"Examples:\n\n\b\n{_examples()[command]}"
+
+
+def example_of(command: str) -> str:
+    """Return the first example of a command."""
+    return _examples()[command].partition("\n")[0]
+
+
+def group(name: str) -> typer.Typer:
+    """Return the group of commands ``name``, such as ``dev testbed``, which alone shows its help with exit code 2."""
+    texts = help_texts()[name]
+    epilog = examples(texts.get("examples", name))
+    shown = {"short_help": texts.get("summary"), "hidden": texts.get("hidden", False)}
+    app = typer.Typer(name=name, rich_markup_mode=None, help=texts["help"], epilog=epilog, **shown)
     app.callback(invoke_without_command=True)(help_without_command)
     return app
+
+
+def command(place: typer.Typer, name: str, **words: object) -> Callable[[Command], Command]:
+    """Return a decorator that adds the command ``name``, such as ``trace show``, to its group.
+
+    What the help says of it and of its own options stands in ``commands.toml``, with ``words`` in braces; its examples
+    in ``examples.txt``.
+    """
+    texts = help_texts()[name]
+
+    def decorate(function: Command) -> Command:
+        def run(**values: Any) -> None:
+            function(**values)
+
+        own = signature(function, eval_str=True).parameters.values()
+        parameters = [_described(each, texts, words) for each in own]
+        for each in parameters:
+            if each.name in texts.get("rare", ()):
+                each.default.hidden = True
+        shown = {"short_help": texts.get("summary"), "hidden": texts.get("hidden", False)}
+        command_name = name.removeprefix(f"{place.info.name} ")
+        place.command(command_name, epilog=examples(name), **shown)(_with_parameters(run, function, parameters))
+        return function
+
+    return decorate
+
+
+def _described(parameter: Parameter, texts: Mapping[str, Any], words: Mapping[str, object]) -> Parameter:
+    """Return a command's own parameter as its option or argument; those of specs are options already."""
+    name, default = parameter.name, parameter.default
+    if parameter.annotation is typer.Context or isinstance(default, ParameterInfo):
+        return parameter
+    shared = help_texts()["*"]
+    found = texts.get(name, name)
+    own = shared[found] if isinstance(found, str) else found
+    info = _parameter_info(
+        ... if default is Parameter.empty else default,
+        own.get("flag", f"--{name.replace('_', '-')}"),
+        argument=own.get("argument", False),
+        metavar=own.get("form"),
+        help=own["text"].format(**words) if words else own["text"],
+        show_default=own.get("none", True),
+        min=own.get("least"),
+        max=own.get("most"),
+        hidden=own.get("hidden", False),
+    )
+    return parameter.replace(default=info)
+
+
+def _parameter_info(default: Any, flag: str, *, argument: bool, **texts: Any) -> Any:
+    return typer.Argument(default, **texts) if argument else typer.Option(default, *flag.split(","), **texts)
 
 
 def help_without_command(context: typer.Context) -> None:
@@ -144,14 +168,12 @@ def options_from(
     unless: str = "--spec",
     only: Sequence[str] = (),
     leave_out: Sequence[str] = (),
-    hidden: Sequence[str] = (),
     **defaults: str,
 ) -> Callable[[Command], Command]:
     """Return a decorator for commands whose first parameter is an `Experiment` of ``spec``: its fields become options.
 
     Fields that are ``needed`` are required without the option ``unless``; --spec is added automatically. ``only`` and
-    ``leave_out`` choose fields, by default all; the help leaves out ``hidden`` ones, which are rarely used.
-    ``defaults`` are other defaults of the command, as text.
+    ``leave_out`` choose fields, by default all. ``defaults`` are other defaults of the command, as text.
     """
     options, kinds = options_of(spec), get_type_hints(spec)
     shown = [name for name in only or options if name not in leave_out]
@@ -160,9 +182,7 @@ def options_from(
     def parameter(name: str) -> Parameter:
         field, option = options[name]
         note = f" Required without {unless}." if name in needed else None
-        made = _parameter(flags[name], name, kinds[name], field, option, defaults.get(name), note)
-        made.default.hidden = name in hidden
-        return made
+        return _parameter(flags[name], name, kinds[name], field, option, defaults.get(name), note)
 
     def decorate(command: Command) -> Command:
         def run(context: typer.Context, **values: Any) -> None:
@@ -174,7 +194,7 @@ def options_from(
         _, *own = signature(command, eval_str=True).parameters.values()
         before = [Parameter("context", Parameter.KEYWORD_ONLY, annotation=typer.Context), *map(parameter, shown)]
         if needed and unless == "--spec":
-            before.append(Parameter("spec", Parameter.KEYWORD_ONLY, default=_SPEC, annotation=str | None))
+            before.append(Parameter("spec", Parameter.KEYWORD_ONLY, default=None, annotation=str | None))
         return _with_parameters(run, command, [*before, *own])
 
     return decorate
@@ -182,44 +202,29 @@ def options_from(
 
 def _with_parameters(run: Command, command: Command, parameters: Sequence[Parameter]) -> Command:
     """Return ``run`` with the name and help of ``command``, and with keyword parameters."""
-    named = [each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters]
-    run.__dict__["__signature__"] = Signature(named)
+    run.__dict__["__signature__"] = Signature([each.replace(kind=Parameter.KEYWORD_ONLY) for each in parameters])
     run.__doc__, run.__name__ = command.__doc__, command.__name__
     return run
 
 
-_TABLE_OPTIONS = {
-    "csv": ("FILE|-", "Write the rows as CSV, with units in the names of columns.", "no CSV"),
-    "parquet": ("FILE", "Write the rows as Parquet. Needs polars (the extra tables).", "no file"),
-    "latex": ("FILE|-", "Write the rows as a LaTeX tabular.", "no file"),
-    "html": ("FILE", "Write a page with the answer, tables and charts, which loads nothing.", "no page"),
-}
+_TABLE_OPTIONS = ("csv", "parquet", "latex", "html")
 
 
-def takes_tables(*, hidden: Sequence[str] = ()) -> Callable[[Command], Command]:
-    """Return a decorator for commands whose result has a table: options for CSV, Parquet, LaTeX and HTML are added.
+def takes_tables(command: Command) -> Command:
+    """Return a command with the options of a table: CSV, Parquet, LaTeX, HTML."""
 
-    ``hidden`` are those that the help leaves out.
-    """
+    def run(**values: Any) -> None:
+        targets = {name: values.pop(name) for name in _TABLE_OPTIONS}
+        check_targets(json=values.get("json"), **targets)
+        token = TABLES.set(targets)
+        try:
+            command(**values)
+        finally:
+            TABLES.reset(token)
 
-    def decorate(command: Command) -> Command:
-        def run(**values: Any) -> None:
-            targets = {name: values.pop(name) for name in _TABLE_OPTIONS}
-            check_targets(json=values.get("json"), **targets)
-            token = TABLES.set(targets)
-            try:
-                command(**values)
-            finally:
-                TABLES.reset(token)
-
-        own = signature(command, eval_str=True).parameters.values()
-        added = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=option(*told, hidden=name in hidden), annotation=str | None)
-            for name, told in _TABLE_OPTIONS.items()
-        ]
-        return _with_parameters(run, command, [*own, *added])
-
-    return decorate
+    own = signature(command, eval_str=True).parameters.values()
+    added = [Parameter(name, Parameter.KEYWORD_ONLY, default=None, annotation=str | None) for name in _TABLE_OPTIONS]
+    return _with_parameters(run, command, [*own, *added])
 
 
 def _parameter(
@@ -240,13 +245,9 @@ def _parameter(
         value = ...
     elif option.parse is not None and value is not None:
         value, shown = _text(value), True
-    texts: dict[str, Any] = {
-        "metavar": option.metavar,
-        "help": f"{option.text}{needed or ''}",
-        "show_default": True if default is not None else shown,
-    }
-    info = (
-        typer.Argument(value, **texts) if option.argument else typer.Option(value, flag, min=option.at_least, **texts)
+    text, shown = f"{option.text}{needed or ''}", default is not None or shown
+    info = _parameter_info(
+        value, flag, argument=option.argument, metavar=option.metavar, help=text, show_default=shown, min=option.least
     )
     return Parameter(name, Parameter.KEYWORD_ONLY, default=info, annotation=kind | None if value is None else kind)
 

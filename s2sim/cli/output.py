@@ -68,15 +68,12 @@ def show_lines(lines: Sequence[str]) -> None:
 
 def show_line(line: str) -> None:
     """Print a line; where standard output has a width, it goes on under its last column."""
-    typer.echo(_wrap(printable(line)))
-
-
-def _wrap(line: str) -> str:
-    if len(line) <= (width := _columns()) or not _has_width():
-        return line
-    starts = [0, *(match.end() for match in re.finditer(" {2,}", line))]
-    indent = " " * max(start for start in starts if start <= width * _DEEPEST_INDENT)
-    return fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    line = printable(line)
+    if len(line) > (width := _columns()) and _has_width():
+        starts = [0, *(match.end() for match in re.finditer(" {2,}", line))]
+        indent = " " * max(start for start in starts if start <= width * _DEEPEST_INDENT)
+        line = fill(line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+    typer.echo(line)
 
 
 def _has_width() -> bool:
@@ -161,16 +158,13 @@ def own_command() -> str:
 
 
 def _page(result: Any) -> str:
-    from s2sim.report.pages import result_page
+    from s2sim.report.screens import result_page
 
     return result_page(result, own_command())
 
 
 def write_tables(make: Callable[[], Table] | None, make_page: Callable[[], str] | None = None) -> bool:
-    """Write the tables and the page that the command is asked for; return whether standard output is free for text.
-
-    ``make_page`` returns the page, by default one with the table.
-    """
+    """Write the asked tables and page, by default the table's; return whether standard output is free for text."""
     targets = TABLES.get({})
     if make is not None and any(targets.values()):
         table = make()
@@ -212,6 +206,8 @@ def show_result(
             show_grids(screen.grids)
             for line in screen.after:
                 show(line)
+            for line in screen.script:
+                typer.echo(printable(line))
     if not getattr(result, "complete", True):
         raise typer.Exit(INTERRUPTED)
     return readable
@@ -271,10 +267,7 @@ _AT_ONCE_S = 1.0
 
 
 class Bar(ProgressWatcher):
-    """A transient progress bar per phase.
-
-    Results of work that takes more than a second are printed above the bar as they are finished.
-    """
+    """A transient progress bar per phase; results of work longer than a second are printed above as they finish."""
 
     def __init__(self) -> None:
         self._bar: Any = None

@@ -2,39 +2,31 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 import typer
 
 from s2sim.cli import INTERRUPTED, output
-from s2sim.cli.options import JSON, PNG, QUIET, argument, check_targets, examples, option, switch
+from s2sim.cli.options import check_targets
 from s2sim.errors import OptionError
+from s2sim.experiment.spec import CODEC_BASES, unknown_codec_basis
 
 if TYPE_CHECKING:
     from s2sim.claims.paper import PapersResult
-
-EXAMPLES = examples(
-    "s2sim paper list",
-    "s2sim paper dgc",
-    "s2sim paper s2-reducer --html s2-reducer.html",
-    "s2sim paper does-it-pay --png does-it-pay.png",
-    "s2sim paper all --json claims.json",
-)
+    from s2sim.experiment.spec import CodecBasis
 
 _LIST, _ALL = "list", "all"
 
 
 def paper_command(
-    names: list[str] = argument(
-        "NAME...", "Papers to rebuild, all of them, or list to see which there are.", False, default=...
-    ),
-    full: bool = switch("--full/--quick", "Sharper figures: more steps, seeds and settings; minutes a paper."),
-    html: str | None = option(
-        "FILE.html", "Write a page with pictures, which loads nothing. Needs matplotlib (the extra plot).", "no page"
-    ),
-    png: str | None = PNG,
-    json: str | None = JSON,
-    quiet: bool = QUIET,
+    *,
+    names: list[str],
+    full: bool = False,
+    codec_as: str | None = None,
+    html: str | None = None,
+    png: str | None = None,
+    json: str | None = None,
+    quiet: bool = False,
 ) -> None:
     """Rebuild what papers claim, and judge it: reproduced, not reproduced and why, or not testable.
 
@@ -58,11 +50,14 @@ def paper_command(
         if word in names and len(names) > 1:
             raise OptionError(f"{word} stands for itself: name it alone, or papers")
 
+    if codec_as is not None and codec_as not in CODEC_BASES:
+        raise unknown_codec_basis(codec_as)
+    effort = PaperEffort(quick=not full, codec_as=cast("CodecBasis | None", codec_as))
     with output.watching(quiet=quiet) as progress:
-        result = run_papers(PAPERS.names() if names == [_ALL] else names, PaperEffort(quick=not full), progress)
+        result = run_papers(PAPERS.names() if names == [_ALL] else names, effort, progress)
     readable = output.write_result(result, json)
     if html is not None:
-        from s2sim.report.pages import papers_page
+        from s2sim.report.screens import papers_page
 
         output.write_text(papers_page(result), html)
     if readable:

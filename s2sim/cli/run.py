@@ -1,87 +1,48 @@
-"""``s2sim run``: compare reducers on a cluster."""
+"""``s2sim run``, ``advise`` and ``train``: reducers on a cluster, what to change there, and training with them."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
 
-from s2sim.cli import DETAILS, INTERRUPTED, LOWERING, PARETO, VIEWS
+from s2sim.cli import DETAILS, INTERRUPTED, LOWERING, PARETO, VIEWS, output
 from s2sim.cli import options as cli
-from s2sim.cli.output import STDOUT, TABLES, note, own_command, watching, write_figure, write_json, write_tables
-from s2sim.errors import OptionError, suggest_nearest
+from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.spec import COMPARED, RunSpec
+from s2sim.files import user_path
+from s2sim.training.spec import TrainSpec
 
 if TYPE_CHECKING:
     from s2sim.experiment.rate_curve import RateCurves
     from s2sim.experiment.rows import Result
     from s2sim.experiment.timeline import Streams, Timeline
 
-EXAMPLE = "s2sim run --topology fat-tree --workers 64"
-EXAMPLES = cli.examples(
-    EXAMPLE,
-    "s2sim run --topology fat-tree --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2 --compute 120ms",
-    "s2sim run --topology dgx-a100 --workers 64 --profile gpt2 --discipline ddp --reducer fp16 --reducer powersgd",
-    "s2sim run --topology dgx-h100 --workers 64 --profile gpt2 --groups tp=8,dp=rest --accumulate 8 --reducer fp16",
-    "s2sim run --topology leaf-spine --workers 8,16,32 --profile resnet-50 --batch 64 --reducer fp16",
-    "s2sim run --topology fat-tree,leaf-spine,dgx-h100 --workers 16",
-    "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json",
-    "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -",
-    "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering",
-    "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto --png pareto.png",
-    "s2sim run --topology fat-tree --workers 16 --reducer union --library nccl --timeline timeline.json --png run.png",
-    "s2sim run --topology leaf-spine --workers 16 --reducer union --reducer fp16 --plot break-even --png rates.svg",
-    "s2sim run --topology fat-tree --workers 128 --trace ncf --reducer union --scale-to 350M",
-    "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us",
-    "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 12 --reducer topk --reducer s2:cells=2",
-    "s2sim run --topology fat-tree --workers 16 --reducer all",
-    "s2sim run --spec result.json",
-)
 
-_RARE = ("host_loop", "compute_cv", "compute_times", "iterations", "streams", "placement", "seed")
-
-
-@cli.takes_tables(hidden=("parquet", "latex"))
-@cli.options_from(RunSpec, needed=("topology", "workers"), hidden=_RARE)
+@cli.takes_tables
+@cli.options_from(RunSpec, needed=("topology", "workers"))
 def run_command(
     experiment: cli.Experiment[RunSpec],
-    timeline: str | None = cli.TIMELINE,
-    timeline_rank: int | None = cli.option(
-        "RANK",
-        "Whose compute, codec and network --timeline shows, with arrows from buckets to collectives.",
-        "the slowest",
-        hidden=True,
-    ),
-    png: str | None = cli.PNG,
-    plot: str | None = cli.option(
-        "WHAT",
-        "What --png draws: bars, where the time goes; scaling, time and efficiency against workers; break-even, "
-        "speed-up against the rate; error, against bytes and time.",
-        "bars; scaling for several numbers of workers; error with --show pareto",
-        hidden=True,
-    ),
-    json: str | None = cli.JSON,
-    show: list[str] | None = cli.option(
-        "WHAT",
-        "Show more, several separated by commas: details (encode and decode, bounds, rounds, notes); layers (the "
-        "error of each); collectives (each as it ran, and bottlenecks); lowering (what the library executes for what "
-        "is requested); pareto (error against bytes and time, of many compressors unless --reducer names some).",
-        "nothing more",
-    ),
-    no_break_even: bool = cli.switch(
-        "--no-break-even", "Do not look for the rates at which reducers break even with dense.", hidden=True
-    ),
-    force: bool = cli.FORCE,
-    quiet: bool = cli.QUIET,
+    *,
+    timeline: str | None = None,
+    timeline_rank: int | None = None,
+    png: str | None = None,
+    plot: str | None = None,
+    json: str | None = None,
+    show: list[str] | None = None,
+    no_break_even: bool = False,
+    force: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Compare gradient compressors (reducers) on a cluster: time, bytes, error, a verdict with break-even rates.
 
     Every reducer runs once on real gradients; what it sends is then replayed over the simulated cluster, alone or in
     DDP buckets that overlap with backward. Options that are rarely used are in docs/usage.md.
     """
-    shown = _parse_shown(show or [], silent=quiet or json == STDOUT)
+    shown = _parse_shown(show or [], silent=quiet or json == output.STDOUT)
     cli.check_targets(json=json, timeline=timeline, png=png)
-    from s2sim.cli.pictures import BREAK_EVEN, ERROR, check_plot, choose_plot, figure_of
+    from s2sim.cli.run_output import BREAK_EVEN, ERROR, check_plot, choose_plot, figure_of
 
     check_plot(plot, png)
     if timeline_rank is not None and timeline is None:
@@ -91,17 +52,17 @@ def run_command(
     from s2sim.experiment.run import run
 
     many = PARETO in shown and not experiment.values["reducers"]
-    spec = experiment.saved_or(EXAMPLE, lambda: {"reducers": COMPARED} if many else {})
+    spec = experiment.saved_or(cli.example_of("run"), lambda: {"reducers": COMPARED} if many else {})
     if len(spec.topologies) > 1:
         _run_topologies(spec, json, quiet=quiet, force=force, show=shown, png=png, timeline=timeline)
         return
     drawn = None if png is None else choose_plot(plot or (ERROR if PARETO in shown else None), spec)
-    paged = TABLES.get({}).get("html") is not None
+    paged = output.TABLES.get({}).get("html") is not None
     # Of communication alone a timeline would be of single messages.
     timed = timeline is not None or (paged and spec.profile is not None)
     timelines: dict[str, Timeline | Streams] = {}
     curves: dict[int, RateCurves] = {}
-    with watching(quiet=quiet) as progress:
+    with output.watching(quiet=quiet) as progress:
         result = run(
             spec=spec,
             progress=progress,
@@ -110,44 +71,42 @@ def run_command(
             break_even=not no_break_even,
             thorough=bool(shown & {DETAILS, LOWERING}) or json is not None or paged or drawn == BREAK_EVEN,
             curves=curves if paged or drawn == BREAK_EVEN else None,
-            gate=make_gate(note, force=force),
+            gate=make_gate(output.note, force=force),
         )
     if timeline is not None:
         from s2sim.report.perfetto import to_perfetto
 
-        write_json(to_perfetto(timelines, result.cluster), timeline)
+        output.write_json(to_perfetto(timelines, result.cluster), timeline)
     if json is not None:
-        write_json(_with_fronts(result) if PARETO in shown else result.to_json(), json)
+        output.write_json(_with_fronts(result) if PARETO in shown else result.to_json(), json)
     if png is not None and drawn is not None:
-        write_figure(figure_of(drawn, result, curves), png)
+        output.write_figure(figure_of(drawn, result, curves), png)
 
     def make_page() -> str:
-        from s2sim.report.html import page, run_report
+        from s2sim.report.screens import page, run_report
 
-        return page(run_report(result, own_command(), curves, timelines))
+        return page(run_report(result, output.own_command(), curves, timelines))
 
-    if write_tables(result.table, make_page) and json != STDOUT:
-        from s2sim.cli.run_output import defaults_line, show_result
+    if output.write_tables(result.table, make_page) and json != output.STDOUT:
+        from s2sim.cli.run_output import defaults_line, show_run
 
         defaults = None if experiment.path is not None else defaults_line(result, experiment.given)
-        show_result(result, defaults, shown, quiet=quiet, saved=json)
+        show_run(result, defaults, shown, quiet=quiet, saved=json)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
 def _run_topologies(spec: RunSpec, json: str | None, *, quiet: bool, force: bool, **of_one: object) -> None:
-    """Ask the same on several topologies."""
     for name, value in of_one.items():
         if value:
             raise OptionError(f"--{name} is of one topology: leave it out, or name one of {spec.topology}")
-    from s2sim.cli.output import show_result
     from s2sim.experiment.costs import make_gate
     from s2sim.experiment.topologies import run_topologies
 
-    with watching(quiet=quiet) as progress:
-        complete, gate = json is not None, make_gate(note, force=force)
+    with output.watching(quiet=quiet) as progress:
+        complete, gate = json is not None, make_gate(output.note, force=force)
         result = run_topologies(spec=spec, progress=progress, break_even=complete, thorough=complete, gate=gate)
-    show_result(result, json, quiet=quiet)
+    output.show_result(result, json, quiet=quiet)
     if result.interrupted:
         raise typer.Exit(INTERRUPTED)
 
@@ -172,3 +131,86 @@ def _with_fronts(result: Result) -> dict[str, Any]:
     for row in value["results"]:
         row["best_by_bytes"], row["best_by_time"] = (row["reducer"] in front for front in fronts[row["workers"]])
     return value
+
+
+@cli.takes_tables
+@cli.options_from(RunSpec, needed=("topology", "workers"))
+def advise_command(
+    experiment: cli.Experiment[RunSpec],
+    *,
+    question: str = "best",
+    changes: str | None = None,
+    faster: str | None = None,
+    efficiency: str | None = None,
+    most_workers: int | None = None,
+    json: str | None = None,
+    force: bool = False,
+    quiet: bool = False,
+) -> None:
+    """Ask what to change on a cluster or in a training job: the question of s2sim run turned round.
+
+    best: the quickest reducer, density and size of buckets below --max-error. cheapest: the cheapest of --changes that
+    make it --faster. largest: the most workers at an --efficiency. frontier: what none of --changes betters in time,
+    error and price together. flips: what would change the answer. Answers come with the runs that they rest on.
+    """
+    cli.check_targets(json=json)
+    from s2sim.advice.advise import MOST_WORKERS, QUESTIONS_TAKE, advise
+    from s2sim.experiment.costs import make_gate
+
+    spec = experiment.saved_or(cli.example_of("advise"))
+    given = {"changes": changes, "faster": faster, "efficiency": efficiency, "most_workers": most_workers}
+    for name, value in given.items():
+        if value is not None and name not in QUESTIONS_TAKE.get(question, given):
+            raise OptionError(f"advise {question} takes no --{name.replace('_', '-')}: leave it out")
+    with output.watching(quiet=quiet) as progress:
+        result = advise(
+            question,
+            spec=spec,
+            changes=changes,
+            faster=_share("faster", faster),
+            efficiency=_share("efficiency", efficiency),
+            most_workers=most_workers or MOST_WORKERS,
+            progress=progress,
+            gate=make_gate(output.note, force=force),
+        )
+    output.show_result(result, json, quiet=quiet)
+
+
+def _share(name: str, text: str | None) -> float | None:
+    """Return a share from 0 to 1 of a text such as 20% or 0.2."""
+    if text is None:
+        return None
+    try:
+        return float(text.strip().removesuffix("%")) / (100 if text.strip().endswith("%") else 1)
+    except ValueError:
+        raise OptionError(f"--{name} {text}: write a share such as 20%") from None
+
+
+@cli.takes_tables
+@cli.options_from(TrainSpec, topology="fat-tree")
+def train_command(
+    experiment: cli.Experiment[TrainSpec],
+    *,
+    out: str | None = None,
+    resume: bool = False,
+    png: str | None = None,
+    json: str | None = None,
+    quiet: bool = False,
+) -> None:
+    """Train a real model with real gradients through reducers; loss against iterations and simulated time.
+
+    All ranks' mini-batches are trained in this process, with every reducer's feedback and state from step to step; what
+    a step sends is replayed on the cluster. Ctrl-C keeps what is done. Needs the extra torch.
+    """
+    cli.check_targets(json=json, png=png)
+    spec = experiment.spec()
+
+    from s2sim.training.run import train
+
+    with output.watching(quiet=quiet) as progress:
+        result = train(spec, progress, out=None if out is None else user_path(out, S2SimError), resume=resume)
+    if png is not None:
+        from s2sim.report.figures.charts import draw_training
+
+        output.write_bytes(draw_training(result, Path(png).suffix[1:].lower()), png)
+    output.show_result(result, json, quiet=quiet)

@@ -1,51 +1,44 @@
-"""``s2sim sweep``: compute the cells of a study, on the cores of this machine or on many machines."""
+"""``s2sim sweep``: the cells of a study; ``s2sim results``: their rows as tables; ``explore``: with sliders."""
 
 from __future__ import annotations
 
 import sys
 import time
 from contextlib import closing, suppress
+from dataclasses import replace
+from importlib import util
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any
 
 import typer
 
 from s2sim.cli import INTERRUPTED
-from s2sim.cli.options import QUIET, argument, examples, option, switch
-from s2sim.cli.output import show_line, show_lines
-from s2sim.errors import OptionError
+from s2sim.cli.options import Experiment, check_targets, options_from, takes_tables
+from s2sim.cli.output import STDOUT, TABLES, show_grids, show_line, show_lines, write_figure, write_json, write_tables
+from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.spec import RunSpec
+from s2sim.tables import Table
+from s2sim.units import format_number_of, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.sweeps.store import SweepResult
     from s2sim.sweeps.sweep import SweepPlan, SweepProgress
 
-EXAMPLES = examples(
-    "s2sim sweep study.toml --out rates",
-    "s2sim sweep study.toml --out rates --dry-run",
-    "s2sim sweep study.toml --out rates --jobs 1",
-    "s2sim sweep study.toml --out rates --shard 1/4",
-    "s2sim sweep merge rates",
-    "s2sim results rates --csv rates.csv",
-)
 _MERGE = "merge"
 _LOG_EVERY_S = 10.0
 
 
 def sweep_command(
-    study: str = argument("STUDY.toml|merge", "File of the study; or merge, to put shards together.", default=...),
-    folder: str | None = argument("[FOLDER]", "With merge, the folder of the shards.", False),
-    out: str | None = option("FOLDER", "Folder of the store; finished cells in it stay.", False),
-    jobs: int | None = option("N", "Processes of this machine.", "one a core", minimum=1),
-    dask: str | None = option(
-        "ADDRESS",
-        "Run on the workers of this dask.distributed scheduler, tcp://HOST:8786 or its file of JSON, or of a "
-        "local one: local. Needs the extra cluster.",
-        "this machine's processes",
-    ),
-    shard: str = option(
-        "I/N", "Compute part I of N, into a file of its own, for batch systems; then sweep merge FOLDER.", default="1/1"
-    ),
-    dry_run: bool = switch("--dry-run", "Say what there is to do, and what it takes, and do nothing."),
-    quiet: bool = QUIET,
+    *,
+    study: str,
+    folder: str | None = None,
+    out: str | None = None,
+    jobs: int | None = None,
+    dask: str | None = None,
+    shard: str = "1/1",
+    dry_run: bool = False,
+    quiet: bool = False,
 ) -> None:
     """Compute every cell of a study: s2sim run or collective over axes such as workers, rates and reducers.
 
@@ -61,7 +54,10 @@ def sweep_command(
         return
     if folder is not None or out is None:
         raise OptionError("sweep needs a folder for its results, for example s2sim sweep study.toml --out rates")
-    part = _parse_shard(shard)
+    number, _, count = shard.partition("/")
+    if not (number.isdecimal() and count.isdecimal()):
+        raise OptionError(f"--shard {shard}: write I/N, for example 1/4 for the first of four parts")
+    part = int(number), int(count)
     if dry_run:
         _show_plan(study, out, part)
         return
@@ -74,21 +70,10 @@ def sweep_command(
     raise typer.Exit(INTERRUPTED)
 
 
-def _parse_shard(text: str) -> tuple[int, int]:
-    number, _, count = text.partition("/")
-    if not (number.isdecimal() and count.isdecimal()):
-        raise OptionError(f"--shard {text}: write I/N, for example 1/4 for the first of four parts")
-    return int(number), int(count)
-
-
 def _show_plan(study: str, out: str, part: tuple[int, int]) -> None:
-    from pathlib import Path
-    from tempfile import TemporaryDirectory
-
     from s2sim.sweeps.store import SweepStore
     from s2sim.sweeps.study import Study
     from s2sim.sweeps.sweep import plan_sweep, store_name
-    from s2sim.units import format_number_of
 
     path = Path(out) / store_name(part)
     # Nothing is made where there is nothing yet.
@@ -96,8 +81,7 @@ def _show_plan(study: str, out: str, part: tuple[int, int]) -> None:
         plan: SweepPlan = plan_sweep(Study.load(study), store, part)
     refused = [cell for cell, _ in plan.cells if cell.spec is None]
     left = sum(len(job.cells) for job in plan.jobs)
-    cost = plan.cost()
-    taken = f", {cost.text()} at most" if plan.jobs else ""
+    taken = f", {plan.cost().text()} at most" if plan.jobs else ""
     show_line(
         f"{format_number_of(len(plan.cells), 'cell')}: {plan.finished} finished, {left} to compute in "
         f"{format_number_of(len(plan.jobs), 'run')} from {format_number_of(plan.recordings, 'set')} of recordings, "
@@ -143,8 +127,6 @@ class _Watch:
 
     def text(self) -> str:
         """Return how far it is in one line."""
-        from s2sim.units import format_seconds
-
         if self._last is None:
             return "no cell was finished"
         at = self._last
@@ -153,3 +135,129 @@ class _Watch:
             rate = (at.cells - at.done) / at.left_s if at.left_s else 0.0
             parts += [f"{rate:.3g} a second, {format_seconds(at.left_s)} left"] if rate else []
         return ", ".join(parts) + (f"; last refusal: {at.refusal}" if at.refusal else "")
+
+
+# Lines of a table on a terminal.
+_MOST_SHOWN = 60
+_MOST_REFUSALS = 5
+
+
+@options_from(RunSpec, topology="fat-tree", workers="16")
+def explore_command(
+    experiment: Experiment[RunSpec], *, folder: str | None = None, port: int | None = None, headless: bool = False
+) -> None:
+    """Ask in a browser, with sliders: about the cells of a sweep, or about a cluster and a job as in s2sim run.
+
+    Answers come from the store of the sweep; what is not there is computed, and kept there. The address in the browser
+    holds the question. It is served to this machine alone, and only to who has the token of the address that is
+    printed; Ctrl-C ends it. Needs Starlette and uvicorn (the extra explore).
+    """
+    missing = [module for module in ("starlette", "uvicorn") if util.find_spec(module) is None]
+    if missing:
+        raise S2SimError(f"explore needs {' and '.join(missing)}: pip install 's2sim[explore]'")
+    given = [name for name in experiment.given if name.startswith("-")]
+    if folder is not None and given:
+        raise OptionError(f"explore {folder} asks about the study of that folder: leave {given[0]} out")
+    from s2sim.cli.explore_server import listen, serve
+    from s2sim.sweeps.explore import Explorer
+
+    with TemporaryDirectory(prefix="s2sim-", ignore_cleanup_errors=True) as empty, listen(port) as listening:
+        place = Path(folder or empty)
+        explorer = Explorer.of_sweep(place) if folder is not None else Explorer.of_spec(experiment.spec(), place)
+        serve(explorer, place, listening, headless=headless)
+
+
+@takes_tables
+def results_command(
+    *,
+    folder: str,
+    where: str | None = None,
+    sort: str | None = None,
+    rows: str | None = None,
+    columns: str | None = None,
+    value: str | None = None,
+    plot: str | None = None,
+    png: str | None = None,
+    cell: int | None = None,
+    json: str | None = None,
+) -> None:
+    """Show the finished cells of a sweep: a row a cell and reducer, with a column for each axis.
+
+    Units stand in the names of columns; speedup_vs_dense and relative_l2 are ratios.
+    """
+    from s2sim.sweeps.store import SweepResult
+
+    written = TABLES.get({})
+    check_targets(json=json, png=png, **written)
+    _check(cell=cell, where=where, sort=sort, rows=rows, columns=columns, value=value, plot=plot, png=png, **written)
+    result = SweepResult.load(folder)
+    if cell is not None:
+        write_json(result.details(cell), json or STDOUT)
+        return
+    table = result.table.select(where, sort)
+    if plot is not None and png is not None:
+        _draw(table, plot, png)
+    value = value or "speedup_vs_dense"
+    if rows is not None:
+        table = table.pivot(rows, columns or "reducer", value)
+    write_tables(lambda: table)
+    if json is not None:
+        write_json(replace(result, table=table).to_json(), json)
+    if STDOUT in (json, *written.values()):
+        return
+    if json is not None or png is not None or any(written.values()):
+        show_line(f"{format_number_of(len(table.rows), 'row')} {'written' if png is None else 'drawn'}.")
+    else:
+        _show(result, table, rows, None if rows is None else value, every=where is not None or sort is not None)
+
+
+def _check(**options: object) -> None:
+    """Refuse options that change nothing beside the others."""
+    given = [name for name, value in options.items() if value is not None]
+    if given[:1] == ["cell"] and len(given) > 1:
+        raise OptionError(f"--cell has one whole result, --{given[1]} is of rows: leave one of them out")
+    for name, needed in (("columns", "rows"), ("value", "rows"), ("plot", "png"), ("png", "plot")):
+        if name in given and needed not in given:
+            raise OptionError(f"--{name} changes nothing without --{needed}")
+    if "plot" in given and "rows" in given:
+        raise OptionError("--plot draws rows, --rows pivots them: leave one of them out")
+
+
+def _draw(table: Table, plot: str, target: str) -> None:
+    from s2sim.report.figures.charts import chart_figure, table_chart
+
+    names = [name.strip() for name in plot.split(",")]
+    if len(names) not in (2, 3):
+        raise OptionError(f"--plot {plot}: give X,Y or X,Y,COLOUR, for example nic.rate,speedup_vs_dense")
+    if len(names) == 2:  # no colour
+        names.append("reducer" if any(row["reducer"] for row in table.rows) else "algorithm")
+    write_figure(chart_figure(table_chart(table, *map(table.known, names))), target)
+
+
+def _show(result: SweepResult, table: Table, rows: str | None, value: str | None, *, every: bool) -> None:
+    """Print a pivot, rows, or by default only those that each cell's verdict takes."""
+    from s2sim.report.grid import table_grid
+
+    title = f"{value} by {rows}"
+    refused: list[dict[str, Any]] = []
+    if rows is None:
+        title = f"{format_number_of(len(table.rows), 'row')} of {result.path.parent}"
+        refused = [row for row in table.rows if row["state"] != "done"]
+        kept = tuple(row for row in table.rows if row["state"] == "done" and (every or row["chosen"] is not False))
+        if not every:
+            title = f"{len(kept)} of {title}: what each cell's verdict takes"
+        # Wide tables are in CSV: here is what an answer needs.
+        left_out = ("state", "reason", "chosen", "lower_bound_s")
+        table = Table(tuple(name for name in table.columns if name not in left_out), kept)
+    if table.rows:
+        show_grids([table_grid(Table(table.columns, table.rows[:_MOST_SHOWN]), title, value)])
+    if len(table.rows) > _MOST_SHOWN:
+        show_line(f"{len(table.rows) - _MOST_SHOWN} more rows: --csv - has all, --where selects, --rows pivots.")
+    for row in refused[:_MOST_REFUSALS]:
+        show_line(f"Cell {row['cell']} {row['state']}: {row['reason']}.")
+    if len(refused) > _MOST_REFUSALS:
+        show_line(f"{len(refused) - _MOST_REFUSALS} more are in --csv -.")
+    if not table.rows and not refused:
+        show_line("No row meets the condition.")
+    if missing := result.counts.get("missing", 0):
+        show_line(f"{missing} cells are not computed yet: run the sweep again.")

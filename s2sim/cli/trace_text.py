@@ -1,25 +1,20 @@
 """Texts and tables of ``s2sim trace``."""
 
-from __future__ import annotations
-
 import dataclasses
 import shlex
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
+from s2sim.gradients.law import Forecast
+from s2sim.gradients.manifest import LayerEntry, Manifest
 from s2sim.gradients.read_trace import Trace
+from s2sim.gradients.statistics import LayerStatistics, Statistics
+from s2sim.gradients.synthetic import AnyTrace
 from s2sim.report.format import aligned, optional_text
 from s2sim.report.grid import Column, Grid, number_column, tabulate, text_column
 from s2sim.units import format_bytes, format_number_of
 
-if TYPE_CHECKING:
-    from s2sim.gradients.law import Forecast
-    from s2sim.gradients.manifest import LayerEntry, Manifest
-    from s2sim.gradients.statistics import LayerStatistics, Statistics
-    from s2sim.gradients.synthetic import AnyTrace
-
-    _Layer: TypeAlias = tuple[str, LayerStatistics, LayerEntry | None]
-
+_Layer: TypeAlias = tuple[str, LayerStatistics, LayerEntry | None]
 
 _FLOAT32_BYTES = 4
 
@@ -40,11 +35,8 @@ def _sizes(trace: AnyTrace) -> dict[str, int | None]:
     manifest, stored_bytes = trace.manifest, None
     if isinstance(trace, Trace):
         stored_bytes = sum((trace.directory / name).stat().st_size for name in manifest.files)
-    return {
-        "parameters": manifest.parameters,
-        "dense_bytes_per_rank": _FLOAT32_BYTES * manifest.parameters,
-        "stored_bytes": stored_bytes,
-    }
+    dense_bytes = _FLOAT32_BYTES * manifest.parameters
+    return {"parameters": manifest.parameters, "dense_bytes_per_rank": dense_bytes, "stored_bytes": stored_bytes}
 
 
 def manifest_json(trace: AnyTrace, statistics: Statistics, law: Forecast | None) -> dict[str, Any]:
@@ -130,11 +122,9 @@ def union_grid(statistics: Statistics) -> Grid:
 def law_grid(law: Forecast) -> Grid:
     """Return the predictions of the fitted law for more ranks, and its errors for recorded ranks."""
     first = next(iter(law.layers.values()))
-    columns = (
-        Column("layer", numeric=False),
-        *(Column(f"union of\n{format_number_of(ranks, 'rank')}") for ranks in first.union_density),
-        *(Column(f"error\nfrom {few}") for few in first.errors),
-    )
+    unions = (f"union of\n{format_number_of(ranks, 'rank')}" for ranks in first.union_density)
+    errors = (f"error\nfrom {few}" for few in first.errors)
+    columns = (Column("layer", numeric=False), *map(Column, unions), *map(Column, errors))
     rows = tuple(
         (
             name,

@@ -1,7 +1,5 @@
 """Packed bitmaps of which elements are non-zero: one bit an element, least significant bit first."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import ClassVar
@@ -53,8 +51,7 @@ def pack_nonzero(array: Floats32) -> Bits:
     nonzero = np.empty(min(n, CHUNK_ELEMENTS), np.bool_)
     for start in range(0, n, CHUNK_ELEMENTS):
         piece = array[start : start + CHUNK_ELEMENTS]
-        bits = np.not_equal(piece, 0, out=nonzero[: len(piece)])
-        packed = np.packbits(bits, bitorder="little")
+        packed = np.packbits(np.not_equal(piece, 0, out=nonzero[: len(piece)]), bitorder="little")
         bitmap[start // 8 : start // 8 + len(packed)] = packed
     return bitmap
 
@@ -167,7 +164,6 @@ class Bitmap:
     combine: ClassVar[Combination] = {"support": "or"}
 
     def encode(self, array: Floats32) -> Payload:
-        """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         return Payload.of(self, len(vector), support=pack_nonzero(vector))
 

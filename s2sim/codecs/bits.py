@@ -7,15 +7,12 @@ writes it by a cumulative sum of lengths. Whoever reads finds for every bit wher
 then follows these jumps from the first bit on: in rounds that double how far is seen, and not code by code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Bits, Ints, Words
+from s2sim.arrays import Array, Bits, Ints, Words
 from s2sim.codecs.hashing import check_key_space
 from s2sim.errors import CodecError
 
@@ -52,7 +49,7 @@ def packed_bytes(count: int, bits: int) -> int:
     return (count * bits + 7) // 8
 
 
-def pack_integers(numbers: NDArray[Any], bits: int) -> Bits:
+def pack_integers(numbers: Array, bits: int) -> Bits:
     """Return numbers below 2^bits as bytes: uint8 of shape (ceil(n bits / 8),).
 
     Up to eight bits, number i has the bits from i * bits on, least significant first. Of wider ones, all low bytes come
@@ -79,7 +76,7 @@ def pack_integers(numbers: NDArray[Any], bits: int) -> Bits:
     return packed
 
 
-def unpack_integers(packed: Bits, bits: int, count: int) -> NDArray[Any]:
+def unpack_integers(packed: Bits, bits: int, count: int) -> Array:
     """Return the numbers that `pack_integers` made ``packed`` of: uint8, uint16 or uint32 of shape (count,).
 
     >>> unpack_integers(np.array([57], np.uint8), 2, 3)
@@ -92,7 +89,7 @@ def unpack_integers(packed: Bits, bits: int, count: int) -> NDArray[Any]:
             f"{packed.shape}"
         )
     if bits > _BYTE:
-        numbers: NDArray[Any] = unpack_integers(packed[count:], bits - _BYTE, count)
+        numbers: Array = unpack_integers(packed[count:], bits - _BYTE, count)
         numbers = numbers.astype(np.uint16 if bits <= 2 * _BYTE else np.uint32)
         numbers <<= _BYTE
         numbers |= packed[:count]
@@ -110,7 +107,7 @@ def unpack_integers(packed: Bits, bits: int, count: int) -> NDArray[Any]:
     return numbers
 
 
-def _pack_groups(numbers: Bits, bits: int) -> NDArray[Any]:
+def _pack_groups(numbers: Bits, bits: int) -> Array:
     """Return eight numbers of one byte each, again and again, as ``bits`` bytes: uint8 of shape (n / 8, bits)."""
     words = numbers.view("<u8")
     # Neighbours move together: pairs of bytes, then pairs of what these have become, then pairs of those.

@@ -20,7 +20,7 @@ from numpy.polynomial import chebyshev
 from s2sim.arrays import Bits, Floats, Floats32, Ints, Words
 from s2sim.codecs.bitmap import check_bitmap
 from s2sim.codecs.bits import pack_integers, unpack_integers
-from s2sim.codecs.hashing import MAX_ROWS, check_key_space, mix32, mix_constants
+from s2sim.codecs.hashing import MAX_ROWS, check_key_space, mix32, mix_constants, row_words, spread
 from s2sim.errors import CodecError, OptionError
 
 _KEYS_PER_BATCH = 1 << 15
@@ -60,7 +60,7 @@ class BloomFilter:
     def encode(self, keys: Ints) -> Bits:
         """Return the filter of some ``keys``, int64 of shape (k,), as uint8 of shape (ceil(bits / 8),)."""
         is_set = np.zeros(self.bits, np.bool_)
-        for place in self._places(self._mixed(keys)):
+        for place in self._places(keys):
             is_set[place] = True
         return np.packbits(is_set, bitorder="little")
 
@@ -79,7 +79,7 @@ class BloomFilter:
         """
         # Every bit that a positive sets with the positive's place, ordered by both.
         count = max(1, len(positives))
-        pairs = [place * count + np.arange(len(positives)) for place in self._places(self._mixed(positives))]
+        pairs = [place * count + np.arange(len(positives)) for place in self._places(positives)]
         bits, members = np.divmod(np.unique(np.concatenate(pairs)), count)
         starts = np.flatnonzero(np.diff(bits, prepend=-1))
         sizes = np.diff(starts, append=len(bits))
@@ -103,16 +103,11 @@ class BloomFilter:
         likeliest: Ints = positives[np.sort(np.concatenate([found, more]))]
         return likeliest
 
-    def _mixed(self, keys: Ints) -> Words:
-        return mix32(keys.astype(np.uint32), mix_constants(self.hashes, self.seed)[0])
-
-    def _places(self, mixed: Words) -> Iterator[Ints]:
-        """Yield the bit that each hash function gives to each mixed key."""
-        for multiplier in mix_constants(self.hashes, self.seed)[1]:
-            scaled = (mixed * multiplier).astype(np.uint64)
-            scaled *= np.uint64(self.bits)
-            scaled >>= np.uint64(32)
-            yield scaled.view(np.int64)
+    def _places(self, keys: Ints) -> Iterator[Ints]:
+        """Yield the bit that each hash function gives to each key."""
+        seed_word, multipliers = mix_constants(self.hashes, self.seed)
+        mixed = mix32(keys.astype(np.uint32), seed_word)
+        yield from (spread(row_words(mixed, multiplier), self.bits) for multiplier in multipliers)
 
 
 @lru_cache(maxsize=_CACHED_FILTERS)
@@ -125,9 +120,7 @@ def _test_all_keys(bloom: BloomFilter, filled: bytes, n: int) -> Ints:
         keys = np.arange(start, min(n, start + _KEYS_PER_BATCH), dtype=np.uint32)
         mixed = mix32(keys, seed_word)
         for multiplier in multipliers:
-            scaled = np.multiply(mixed * multiplier, np.uint64(bloom.bits), dtype=np.uint64)
-            scaled >>= np.uint64(32)
-            kept = np.flatnonzero(is_set.take(scaled.view(np.int64)))
+            kept = np.flatnonzero(is_set.take(spread(row_words(mixed, multiplier), bloom.bits)))
             keys, mixed = keys[kept], mixed[kept]
         found.append(keys.astype(np.int64))
     positives = np.concatenate(found)

@@ -4,8 +4,6 @@ Like a count sketch it adds up over ranks, and the keys of the sum are known fro
 signs and no median, and loses nothing but what fixed point rounds off. A key is an element or a row of several values.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite
@@ -15,12 +13,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Floats32, Ints, Ints16, Words
-from s2sim.codecs.bitmap import pack_positions, unpack_positions
-from s2sim.codecs.hashing import as_keys, check_key_space
+from s2sim.codecs import bitmap, hashing, peeling, quantize
 from s2sim.codecs.payload import Combination, Payload, float32_vector
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
-from s2sim.codecs.peeling import add_values, drop_unit_axis, peel_order, read_values
-from s2sim.codecs.quantize import exponents_for, from_fixed, group_maxima, groups_per_block, to_fixed
 from s2sim.errors import CodecError, OptionError
 from s2sim.options import check_options
 
@@ -87,18 +82,18 @@ class ExactSketch:
 
     @property
     def _groups_per_block(self) -> int:
-        return groups_per_block(self.table.block_cells / CELLS_PER_KEY, self.width)
+        return quantize.groups_per_block(self.table.block_cells / CELLS_PER_KEY, self.width)
 
     def group_of(self, keys: NDArray[Any]) -> Ints:
         """Return the group of each of ``keys`` (uint32, shape (k,)), int64 of shape (k,)."""
-        return self.table.parts(as_keys(keys), self.groups)
+        return self.table.parts(hashing.as_keys(keys), self.groups)
 
     def maxima(self, keys: NDArray[Any], values: Floats32) -> Floats:
         """Return the largest magnitude of a rank's ``values`` in each group; see `s2sim.codecs.quantize`."""
         if not self.groups:
             raise CodecError("float32 cells have no units to agree on: there are no maxima to exchange")
-        keys = as_keys(keys)
-        return group_maxima(self._check_values(keys, values), self.group_of(keys), self.groups)
+        keys = hashing.as_keys(keys)
+        return quantize.group_maxima(self._check_values(keys, values), self.group_of(keys), self.groups)
 
     def encode(self, keys: NDArray[Any], values: Floats32, exponents: Ints16 | None = None) -> NDArray[Any]:
         """Return the cells of some keys, of shape (blocks, cells of a block, width); cells of ranks add up.
@@ -107,9 +102,9 @@ class ExactSketch:
         the binary ``exponents`` of the groups' scales, int16 of shape (groups,): `s2sim.codecs.quantize.exponents_for`.
         """
         cells = np.zeros(self.shape, self.dtype)
-        keys = as_keys(keys)
+        keys = hashing.as_keys(keys)
         for block, columns, part in self._parts(keys, values, exponents, self.table.by_block(keys)):
-            add_values(cells[block], columns, part)
+            peeling.add_values(cells[block], columns, part)
         return cells
 
     def encode_touched(
@@ -120,7 +115,7 @@ class ExactSketch:
         Where a rank holds few keys of many values this is a small part of the cells. The numbers of the cells are int64
         of shape (t,), strictly increasing; the cells have the shape (t, width).
         """
-        keys = as_keys(keys)
+        keys = hashing.as_keys(keys)
         blocks = list(self.table.by_block(keys))
         touched = np.zeros((self.table.blocks, self.table.block_cells), np.bool_)
         for own, (_, columns) in zip(touched, blocks, strict=True):
@@ -129,7 +124,7 @@ class ExactSketch:
         numbers = np.flatnonzero(touched)
         cells = np.zeros((len(numbers), self.width), self.dtype)
         for block, columns, part in self._parts(keys, values, exponents, blocks):
-            add_values(cells, place[block][columns], part)
+            peeling.add_values(cells, place[block][columns], part)
         return numbers, cells
 
     def _parts(
@@ -142,9 +137,9 @@ class ExactSketch:
         for block, (places, columns) in enumerate(blocks):
             for start in range(0, len(places), step):
                 chunk = places[start : start + step]
-                part = drop_unit_axis(values).take(chunk, axis=0).reshape(len(chunk), self.width)
+                part = peeling.drop_unit_axis(values).take(chunk, axis=0).reshape(len(chunk), self.width)
                 if exponents is not None:
-                    part = to_fixed(part, self._exponents(exponents, block, keys, chunk), self.dtype)
+                    part = quantize.to_fixed(part, self._exponents(exponents, block, keys, chunk), self.dtype)
                 yield block, columns[:, start : start + step], part
 
     def decode(self, cells: NDArray[Any], keys: NDArray[Any], exponents: Ints16 | None = None) -> DecodedSums:
@@ -153,7 +148,7 @@ class ExactSketch:
         The ``cells`` are the sum of what ranks encoded with these ``exponents``, and ``keys``, uint32 of shape (k,),
         the union of theirs. A key that was not added counts as zeros.
         """
-        keys = as_keys(keys)
+        keys = hashing.as_keys(keys)
         self._check_exponents(exponents)
         if cells.dtype != self.dtype or cells.shape != self.shape:
             raise CodecError(
@@ -167,9 +162,9 @@ class ExactSketch:
             units = None if exponents is None else self._exponents(exponents, block, keys, places)
             # All keys of a single block are where they were: copying is several times as fast as scattering.
             where = places if self.table.blocks > 1 else slice(None)
-            for sums in read_values(columns, cells[block]):
-                values = sums.values if units is None else from_fixed(sums.values, units)
-                drop_unit_axis(result[:, sums.part])[where] = drop_unit_axis(values)
+            for sums in peeling.read_values(columns, cells[block]):
+                values = sums.values if units is None else quantize.from_fixed(sums.values, units)
+                peeling.drop_unit_axis(result[:, sums.part])[where] = peeling.drop_unit_axis(values)
                 clean = clean and sums.clean
             rounds = max(rounds, sums.rounds)
             if sums.read < len(places):
@@ -187,9 +182,9 @@ class ExactSketch:
         for block in range(self.table.blocks):
             own = runs.take(block)
             columns = self.table.columns_of(own)
-            (sums,) = read_values(columns, cells[block])
+            (sums,) = peeling.read_values(columns, cells[block])
             units = None if exponents is None else self._exponents(exponents, block, own, slice(None))
-            values = sums.values if units is None else from_fixed(sums.values, units)
+            values = sums.values if units is None else quantize.from_fixed(sums.values, units)
             runs.put(block, values[:, 0].view(np.uint32))
             rounds, clean = max(rounds, sums.rounds), clean and sums.clean
             if sums.read < len(own):
@@ -200,7 +195,7 @@ class ExactSketch:
 
     def _stuck(self, columns: Ints) -> Ints:
         # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.
-        return peel_order(columns, self.table.block_cells).left(columns.shape[1])
+        return peeling.peel_order(columns, self.table.block_cells).left(columns.shape[1])
 
     def _exponents(self, exponents: Ints16, block: int, keys: Words, places: Ints | slice) -> Ints16:
         """Return the exponents of the keys at ``places``, all in ``block``: shape (k,), or (1,) for all."""
@@ -256,13 +251,13 @@ class PeeledSketchCodec:
     def encode(self, array: Floats32) -> Payload:
         """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
-        check_key_space(0, len(vector))
+        hashing.check_key_space(0, len(vector))
         keys = np.flatnonzero(vector != 0)
         values, sketch = vector[keys, None], self._sketch()
         if sketch.groups and (largest := sketch.maxima(keys, values).max()) > self.bound:
             raise CodecError(f"a value of magnitude {largest:.6g} is larger than bound={self.bound:g}: raise it")
         cells = sketch.encode(keys, values, self._exponents(sketch))
-        return Payload.of(self, len(vector), cells=cells[:, :, 0], support=pack_positions(keys, len(vector)))
+        return Payload.of(self, len(vector), cells=cells[:, :, 0], support=bitmap.pack_positions(keys, len(vector)))
 
     def decode(self, payload: Payload) -> Floats32:
         """Return the non-zero elements, but for rounding, and zeros elsewhere, float32 of shape (n,).
@@ -270,8 +265,8 @@ class PeeledSketchCodec:
         `CodecError` also if peeling gets stuck, or if cells and bitmap do not belong together.
         """
         cells, support = payload.expect(self, "cells", "support")
-        check_key_space(0, payload.elements)
-        keys, sketch = unpack_positions(support, payload.elements), self._sketch()
+        hashing.check_key_space(0, payload.elements)
+        keys, sketch = bitmap.unpack_positions(support, payload.elements), self._sketch()
         decoded = sketch.decode(cells[..., None], keys, self._exponents(sketch))
         if len(decoded.left):
             raise CodecError(
@@ -290,4 +285,4 @@ class PeeledSketchCodec:
         return ExactSketch.for_keys(self.keys, 1, self.dtype, cells_per_key=self.cells, seed=self.seed)
 
     def _exponents(self, sketch: ExactSketch) -> Ints16 | None:
-        return exponents_for(np.full(sketch.groups, self.bound), self.dtype) if sketch.groups else None
+        return quantize.exponents_for(np.full(sketch.groups, self.bound), self.dtype) if sketch.groups else None

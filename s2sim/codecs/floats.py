@@ -7,8 +7,6 @@ probability that its mantissa is of a whole binade, so that it is its own amount
 most (theorem there).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -16,7 +14,7 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Bits, Floats32, Words
+from s2sim.arrays import Array, Bits, Floats32, Words
 from s2sim.codecs.payload import Combination, Payload, float32_vector
 from s2sim.errors import CodecError
 from s2sim.options import check_options
@@ -26,7 +24,7 @@ _FLOAT32_MANTISSA_BITS = 23
 _FLOAT32_BIAS = 127
 
 
-def _round_magnitudes(magnitudes: Words, mantissa_bits: int, bias: int) -> Words:
+def round_magnitudes(magnitudes: Words, mantissa_bits: int, bias: int) -> Words:
     """Return the codes of float32 magnitudes, uint32 bits of any shape, in a type of IEEE 754 without its sign.
 
     The type stores so many bits of the mantissa, and adds ``bias`` to exponents. To nearest, ties to even. What is too
@@ -44,6 +42,15 @@ def _round_magnitudes(magnitudes: Words, mantissa_bits: int, bias: int) -> Words
     leading >>= np.uint32(shift)
     rounded += leading
     return rounded
+
+
+def magnitudes_of_codes(bits: int, mantissa_bits: int, bias: int) -> Floats32:
+    """Return what each code of so many ``bits`` stands for, as `round_magnitudes` makes them, all taken as finite."""
+    magnitude = np.arange(1 << bits)
+    exponent, mantissa = magnitude >> mantissa_bits, magnitude & ((1 << mantissa_bits) - 1)
+    whole = mantissa + (np.minimum(exponent, 1) << mantissa_bits)
+    values: Floats32 = np.ldexp(whole.astype(np.float32), np.maximum(exponent, 1) - bias - mantissa_bits)
+    return values
 
 
 LARGEST_HALF = 65504.0
@@ -81,7 +88,7 @@ def to_half(array: Floats32) -> NDArray[np.float16]:
                 )
             out[start : start + _CHUNK] = values.astype(np.float16).view(np.uint16)
             continue
-        rounded = _round_magnitudes(magnitudes, *_HALF)
+        rounded = round_magnitudes(magnitudes, *_HALF)
         rounded |= bits >> np.uint32(16) & _HALF_SIGN
         out[start : start + _CHUNK] = rounded
     return half.view(np.float16)
@@ -108,7 +115,6 @@ class HalfCodec:
     combine: ClassVar[Combination] = {"values": "sum"}
 
     def encode(self, array: Floats32) -> Payload:
-        """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         return Payload.of(self, len(vector), values=to_half(vector))
 
@@ -132,7 +138,7 @@ _BFLOAT16_CHUNK = 1 << 16
 _UPPER_HALF = np.uint32(16)
 
 
-def to_bfloat16(array: Floats32) -> NDArray[Any]:
+def to_bfloat16(array: Floats32) -> Array:
     """Return ``array`` in bfloat16, to nearest, ties to even; `CodecError` for a finite value that is too large.
 
     >>> from_bfloat16(to_bfloat16(np.array([1.0, 1.003, 1.005], np.float32)))
@@ -159,24 +165,24 @@ def to_bfloat16(array: Floats32) -> NDArray[Any]:
     return bits.view(BFLOAT16)
 
 
-def from_bfloat16(array: NDArray[Any]) -> Floats32:
+def from_bfloat16(array: Array) -> Floats32:
     """Return bfloat16 ``array`` as float32, exactly."""
     whole = array.view("<u2").astype(np.uint32)
     whole <<= _UPPER_HALF
     return whole.view(np.float32)
 
 
-def narrow(array: Floats32, dtype: np.dtype[Any]) -> NDArray[Any]:
+def narrow(array: Floats32, dtype: np.dtype[Any]) -> Array:
     """Return ``array`` rounded to a type of two bytes, one of `NARROW`."""
     return to_bfloat16(array) if dtype == BFLOAT16 else to_half(array)
 
 
-def round_to_dtype(array: Floats32, held: str) -> NDArray[Any]:
+def round_to_dtype(array: Floats32, held: str) -> Array:
     """Return values as they travel that training holds in this type: float32, or rounded to one of `NARROW`."""
     return narrow(array, NARROW[held]) if held in NARROW else array
 
 
-def widen(array: NDArray[Any]) -> NDArray[Any]:
+def widen(array: Array) -> Array:
     """Return an array of a type of two bytes as float32, exactly; any other as it is."""
     if array.dtype == BFLOAT16:
         return from_bfloat16(array)
@@ -204,14 +210,14 @@ def to_float8(values: Floats32, form: Float8) -> Bits:
     """
     codes = np.empty(len(values), np.uint8)
     largest = np.array([LARGEST_FLOAT8[form]], np.float32).view(np.uint32)
-    most = int(_round_magnitudes(largest, *_FLOAT8_FORMATS[form])[0])
+    most = int(round_magnitudes(largest, *_FLOAT8_FORMATS[form])[0])
     for start in range(0, len(values), _CHUNK):
         bits = np.ascontiguousarray(values[start : start + _CHUNK]).view(np.uint32)
         magnitudes = bits & _FLOAT32_MAGNITUDE
         # Beyond it codes would run over; NaN has more bits than infinity.
         if magnitudes.max() >= np.array(2 * LARGEST_FLOAT8[form], np.float32).view(np.uint32):
             raise _overflow_error(form)
-        rounded = _round_magnitudes(magnitudes, *_FLOAT8_FORMATS[form])
+        rounded = round_magnitudes(magnitudes, *_FLOAT8_FORMATS[form])
         if rounded.max() > most:
             raise _overflow_error(form)
         codes[start : start + _CHUNK] = rounded | (bits >> np.uint32(24)) & _FLOAT8_SIGN
@@ -225,12 +231,7 @@ def from_float8(codes: Bits, form: Float8) -> Floats32:
 
 @cache
 def _decode_table(form: Float8) -> Floats32:
-    """Return what each of the 256 codes stands for."""
-    mantissa_bits, bias = _FLOAT8_FORMATS[form]
-    magnitude = np.arange(128)
-    exponent, mantissa = magnitude >> mantissa_bits, magnitude & ((1 << mantissa_bits) - 1)
-    whole = mantissa + (np.minimum(exponent, 1) << mantissa_bits)
-    values = np.ldexp(whole.astype(np.float32), np.maximum(exponent, 1) - bias - mantissa_bits)
+    values = magnitudes_of_codes(7, *_FLOAT8_FORMATS[form])
     beyond = np.flatnonzero(values > LARGEST_FLOAT8[form])
     values[beyond] = np.nan
     if form == "e5m2":
@@ -247,8 +248,7 @@ def full_range_scale(vector: Floats32, form: Float8) -> np.float32:
     2.0
     """
     most = np.nextafter(np.float32(np.finfo(np.float32).max / LARGEST_FLOAT8[form]), np.float32(0))
-    largest = np.abs(vector).max(initial=0.0)
-    return np.float32(np.clip(largest / np.float32(LARGEST_FLOAT8[form]), _MIN_SCALE, most))
+    return np.float32(np.clip(np.abs(vector).max(initial=0.0) / np.float32(LARGEST_FLOAT8[form]), _MIN_SCALE, most))
 
 
 def encode_scaled(vector: Floats32, scale: np.float32, form: Float8) -> Bits:
@@ -279,7 +279,6 @@ class Float8Codec:
         check_options(self, self.name)
 
     def encode(self, array: Floats32) -> Payload:
-        """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         scale = full_range_scale(vector, self.form)
         return Payload.of(self, len(vector), scale=np.array([scale]), codes=encode_scaled(vector, scale, self.form))

@@ -9,16 +9,13 @@ S. W. Golomb, "Run-length encodings", IEEE Transactions on Information Theory 12
 (g - 1) >> b zeros and a one, and then the b low bits of g - 1.
 """
 
-from __future__ import annotations
-
 from functools import cache
 from math import floor, log, log1p, log2, sqrt
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Bits, Ints
+from s2sim.arrays import Array, Bits, Ints
 from s2sim.codecs.bits import code_starts, next_set_bit, read_words, write_words
 from s2sim.errors import CodecError
 
@@ -28,7 +25,7 @@ _TABLE_BITS = 16
 _TABLE_NUMBERS = 512  # Numbers whose codes have at most 16 bits are below this, and are looked up
 
 
-def elias_words(numbers: NDArray[Any]) -> tuple[NDArray[np.uint64], Ints]:
+def elias_words(numbers: Array) -> tuple[NDArray[np.uint64], Ints]:
     """Return the codes of numbers, from 1 to below 2^31: words, uint64, and how many bits each has, int64.
 
     >>> words, widths = elias_words(np.array([1, 2, 3, 4, 9]))
@@ -107,7 +104,7 @@ def _long_codes(stream: Bits, at: Ints) -> tuple[Ints, Ints]:
     return numbers, at + 1
 
 
-def encode_signed(numbers: NDArray[Any]) -> Bits:
+def encode_signed(numbers: Array) -> Bits:
     """Return the stream of signed whole numbers, shape (n,): uint8, filled up to a whole byte with ones.
 
     For each that is not zero: how far it is behind the last one, as an Elias code; its sign; its magnitude, as an Elias

@@ -12,12 +12,11 @@ import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
-from typing import Any, ClassVar, Literal, Protocol, TypeAlias
+from typing import ClassVar, Literal, Protocol, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32
+from s2sim.arrays import Array, Floats32
 from s2sim.errors import CodecError
 from s2sim.options import build, option_text, split_option_string
 from s2sim.registry import Registry
@@ -52,7 +51,7 @@ class Codec(Protocol):
         """Return what ``payload`` stands for, float32 of shape (n,)."""
 
 
-def float32_vector(array: NDArray[Any], owner: str) -> Floats32:
+def float32_vector(array: Array, owner: str) -> Floats32:
     """Return ``array`` if it is a float32 vector; `CodecError` says what ``owner`` found instead."""
     if not isinstance(array, np.ndarray) or array.dtype != np.float32 or array.ndim != 1:
         found = f"{array.dtype} of shape {array.shape}" if isinstance(array, np.ndarray) else type(array).__name__
@@ -60,7 +59,7 @@ def float32_vector(array: NDArray[Any], owner: str) -> Floats32:
     return array
 
 
-VERSION = 1
+VERSION = 2
 MAX_ARRAYS = 4
 MAX_DIMENSIONS = 3
 
@@ -87,10 +86,10 @@ class Payload:
 
     codec: str  # Option string of the codec that made it, without which it cannot be decoded
     elements: int  # Length of the vector
-    arrays: Mapping[str, NDArray[Any]]  # The data, in the order in which they travel
+    arrays: Mapping[str, Array]  # The data, in the order in which they travel
 
     @classmethod
-    def of(cls, codec: Codec, elements: int, **arrays: NDArray[Any]) -> Payload:
+    def of(cls, codec: Codec, elements: int, **arrays: Array) -> Payload:
         """Return the payload that ``codec`` makes of a vector of ``elements``."""
         return cls(option_text(codec), elements, arrays)
 
@@ -99,7 +98,7 @@ class Payload:
         """Bytes of the data, without the frame."""
         return sum(array.nbytes for array in self.arrays.values())
 
-    def expect(self, codec: Codec, *names: str) -> list[NDArray[Any]]:
+    def expect(self, codec: Codec, *names: str) -> list[Array]:
         """Return the arrays called ``names``; `CodecError` if ``codec`` did not make this payload of just these."""
         _check_codec_name(self.codec, codec)
         if tuple(self.arrays) != names:
@@ -167,7 +166,7 @@ def _check_codec_name(found: str, codec: Codec) -> None:
         raise CodecError(f"the payload was made by {found!r} and cannot be read by {option_text(codec)!r}")
 
 
-def _little_endian(array: NDArray[Any]) -> NDArray[Any]:
+def _little_endian(array: Array) -> Array:
     if array.dtype.newbyteorder("<").str.encode() not in _DTYPES:
         raise CodecError(f"a payload cannot carry {array.dtype}; it carries {', '.join(map(str, _DTYPES.values()))}")
     return array.astype(array.dtype.newbyteorder("<"), copy=False)
@@ -180,9 +179,9 @@ def _encode_text(text: str, size: int, what: str) -> bytes:
     return encoded.ljust(size, b"\0")
 
 
-def _read_arrays(data: bytes, count: int) -> dict[str, NDArray[Any]]:
+def _read_arrays(data: bytes, count: int) -> dict[str, Array]:
     """Return the arrays that the frame of ``data`` describes, copied, so that they are aligned and writable."""
-    arrays: dict[str, NDArray[Any]] = {}
+    arrays: dict[str, Array] = {}
     start = FRAME_BYTES
     for slot in range(min(count, MAX_ARRAYS)):
         name, dtype_text, dimensions, *sizes = _ARRAY.unpack_from(data, _HEAD.size + slot * _ARRAY.size)

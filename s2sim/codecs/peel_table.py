@@ -9,18 +9,16 @@ few keys that agree in both are spread over the third by multiples of the golden
 TAOCP vol. 3, section 6.4, theorem S): no two keys of a block of 2,300 columns or more share all three cells.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from math import ceil, inf
-from typing import Any, Self
+from typing import Self
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Ints, Words
+from s2sim.arrays import Array, Ints, Words
 from s2sim.codecs.hashing import mix32
 from s2sim.errors import OptionError
 
@@ -77,14 +75,14 @@ class SortedRuns:
     ends.
     """
 
-    numbers: NDArray[Any]
+    numbers: Array
     stops: Ints
 
-    def take(self, block: int) -> NDArray[Any]:
+    def take(self, block: int) -> Array:
         """Return the numbers of the keys of one block, in the order of the keys."""
         return np.concatenate([self.numbers[:0], *(self.numbers[run] for run in self._of(block))])
 
-    def put(self, block: int, numbers: NDArray[Any]) -> None:
+    def put(self, block: int, numbers: Array) -> None:
         """Replace the numbers that `take` returns."""
         done = 0
         for run in self._of(block):
@@ -158,7 +156,7 @@ class PeelTable:
             places = runs.take(block).astype(np.int64)
             yield places, self.columns_of(keys.take(places))
 
-    def sorted_runs(self, keys: Words, numbers: NDArray[Any]) -> SortedRuns:
+    def sorted_runs(self, keys: Words, numbers: Array) -> SortedRuns:
         """Return a number for each of ``keys``, both of shape (k,), such that a block's can be taken at once.
 
         The numbers are sorted where they are, chunk by chunk; `restore` puts what they were replaced by in order.
@@ -169,7 +167,7 @@ class PeelTable:
             stops.append(chunk.start + np.concatenate(([0], ends))[None])
         return SortedRuns(numbers, np.concatenate(stops))
 
-    def restore(self, keys: Words, numbers: NDArray[Any]) -> None:
+    def restore(self, keys: Words, numbers: Array) -> None:
         """Put ``numbers`` that `sorted_runs` has sorted back in the order of the keys."""
         for chunk, order, _ in self._orders(keys):
             numbers[chunk][order] = numbers[chunk].copy()

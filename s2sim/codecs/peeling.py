@@ -12,17 +12,15 @@ in one round, breadth first, as a parallel machine would. That is also what floa
 with the length of the chain of subtractions, which is at most one a round here, and can be anything depth first.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import expm1
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Ints, Words
+from s2sim.arrays import Array, Ints, Words
 
 _SLICE_BYTES = 5 << 18
 """Bytes of a block's cells that are peeled at once where a key has several values: they stay in cache."""
@@ -41,7 +39,7 @@ class PeelRound(NamedTuple):
     keys: Ints
     cells: Ints
     columns: Ints  # All cells of each
-    contents: NDArray[Any]  # The numbers there, see `peel`
+    contents: Array  # The numbers there, see `peel`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -70,7 +68,7 @@ class BlockSums:
     """Some of the values of each key of a block."""
 
     part: slice  # Which of a key's values
-    values: NDArray[Any]  # Of the cells' type; zeros for keys that cannot be read. The next part may overwrite it.
+    values: Array  # Of the cells' type; zeros for keys that cannot be read. The next part may overwrite it.
     # Whether nothing is left in the cells. If all keys are read, integers leave nothing unless other keys were added.
     clean: bool
     # read, rounds: how many keys were read, in how many rounds that waited for each other
@@ -131,7 +129,7 @@ def cell_degrees(columns: Ints, cells: int) -> Words:
     return numbers
 
 
-def peel(columns: Ints, numbers: NDArray[Any]) -> Iterator[PeelRound]:
+def peel(columns: Ints, numbers: Array) -> Iterator[PeelRound]:
     """Yield the rounds in which the keys of one block, whose cells are ``columns``, int64 of shape (3, k), are read.
 
     ``numbers``, uint32 or uint64 of shape (cells,), are what `cell_degrees` gives, from which the keys are subtracted.
@@ -170,7 +168,7 @@ def _key_unit(columns: Ints) -> Words:
     return np.array(1 << max(1, (columns.shape[1] - 1).bit_length()), np.uint32)
 
 
-def read_values(columns: Ints, cells: NDArray[Any]) -> Iterator[BlockSums]:
+def read_values(columns: Ints, cells: Array) -> Iterator[BlockSums]:
     """Yield the sums of a block's keys, some of a key's values at a time, so that the work stays in cache.
 
     ``columns`` are the cells of each key, int64 of shape (3, k). The block's cells, of shape (cells, width), are not
@@ -212,7 +210,7 @@ def _read_packed(columns: Ints, cells: NDArray[np.int32]) -> BlockSums:
     return BlockSums(slice(0, 1), values.astype(np.uint32).view(np.int32)[:, None], not packed.any(), read, waits)
 
 
-def _copy_sums(rounds: Iterable[PeelRound], cells: NDArray[Any], values: NDArray[Any]) -> tuple[int, int]:
+def _copy_sums(rounds: Iterable[PeelRound], cells: Array, values: Array) -> tuple[int, int]:
     """Move the keys' sums from ``cells`` to ``values``; return how many keys were read, in how many rounds."""
     flat, read, waits = cells.reshape(-1), 0, 0
     for keys, where, columns, _ in rounds:
@@ -227,18 +225,18 @@ def _copy_sums(rounds: Iterable[PeelRound], cells: NDArray[Any], values: NDArray
     return read, waits
 
 
-def add_values(cells: NDArray[Any], columns: Ints, values: NDArray[Any]) -> None:
+def add_values(cells: Array, columns: Ints, values: Array) -> None:
     """Add to the ``cells`` of a block, shape (cells, width), keys with ``columns`` (3, k) and ``values`` (k, width)."""
     for third in columns:
         np.add.at(cells.reshape(-1), _flat_indices(third, drop_unit_axis(cells)), values.reshape(-1))
 
 
-def drop_unit_axis(array: NDArray[Any]) -> NDArray[Any]:
+def drop_unit_axis(array: Array) -> Array:
     """Return a view without the second dimension if that is 1: NumPy gathers from vectors several times as fast."""
     return array[:, 0] if array.shape[1] == 1 else array
 
 
-def _flat_indices(rows: Ints, array: NDArray[Any]) -> Ints:
+def _flat_indices(rows: Ints, array: Array) -> Ints:
     """Return where the elements of some rows of ``array`` lie in memory; adding there is several times as fast, too."""
     if array.ndim == 1:
         return rows

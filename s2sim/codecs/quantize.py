@@ -19,17 +19,19 @@ Values rounded at random to evenly spaced levels of a scale, one scale for every
 
 What a value is rounded to is its own amount on average: it goes up with the probability that its distance to the level
 below is of that between both.
+
+Microscaling formats have blocks of 32 elements of four to eight bits, with a power of two as the scale of each.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
-from typing import Any
+from functools import cache
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
-from numpy.typing import DTypeLike, NDArray
+from numpy.typing import DTypeLike
 
-from s2sim.arrays import Floats, Floats32, Ints, Ints16, Mask
+from s2sim.arrays import Array, Bits, Floats, Floats32, Ints, Ints16, Mask
+from s2sim.codecs.floats import magnitudes_of_codes, round_magnitudes
 from s2sim.errors import CodecError
 
 GROUP_VALUES = 1 << 15
@@ -93,7 +95,7 @@ def exponents_for(maxima: Floats, dtype: DTypeLike, headroom: int = 0) -> Ints16
     return clipped
 
 
-def to_fixed(values: Floats32, exponents: Ints16, dtype: DTypeLike) -> NDArray[Any]:
+def to_fixed(values: Floats32, exponents: Ints16, dtype: DTypeLike) -> Array:
     """Return float32 values, shape (k, width), as int32 or int64 in units of 2^-exponents, shape (k,) or (1,).
 
     A value beyond the range becomes the end of the range, which `range_usage` shows.
@@ -108,7 +110,7 @@ def to_fixed(values: Floats32, exponents: Ints16, dtype: DTypeLike) -> NDArray[A
     return scaled.astype(dtype)
 
 
-def from_fixed(integers: NDArray[Any], exponents: Ints16) -> Floats32:
+def from_fixed(integers: Array, exponents: Ints16) -> Floats32:
     """Return the float32 values of ``integers``, shape (k, width), in units of 2^-exponents, shape (k,) or (1,)."""
     return _scaled(integers.astype(np.float32), -exponents)
 
@@ -121,23 +123,22 @@ def error_bound(exponents: Ints16, ranks: int) -> Floats:
     return np.ldexp(0.5 * ranks, -exponents.astype(np.int32))
 
 
-def range_usage(maxima: Floats, exponents: Ints16, dtype: DTypeLike) -> NDArray[Any]:
+def range_usage(maxima: Floats, exponents: Ints16, dtype: DTypeLike) -> Array:
     """Return how many of the `RANGE_PARTS` of the range a rank needs in each group, to be summed over ranks.
 
     Rounded up; `RANGE_PARTS` stands for at least as many. The rank's own `group_maxima` are float64 of shape (groups,),
     the ``exponents`` of the units that it encodes with int16. The result has the type of the cells, ``dtype``: both
     travel in one message.
     """
-    parts = np.ceil(np.ldexp(maxima, exponents - _part_bits(dtype)))
-    return np.minimum(parts, RANGE_PARTS).astype(dtype)
+    return np.minimum(np.ceil(np.ldexp(maxima, exponents - _part_bits(dtype))), RANGE_PARTS).astype(dtype)
 
 
-def overflowed(parts: NDArray[Any]) -> Mask:
+def overflowed(parts: Array) -> Mask:
     """Return in which groups a key's sum may not have fitted, from the sum over ranks of `range_usage`."""
     return parts >= RANGE_PARTS
 
 
-def maxima_from_usage(parts: NDArray[Any], exponents: Ints16) -> Floats:
+def maxima_from_usage(parts: Array, exponents: Ints16) -> Floats:
     """Return the bounds of `exponents_for` that the sum over ranks of `range_usage` says, float64 of shape (groups,).
 
     They are above the true ones by at most a part a rank, but may be far below in groups that `overflowed`: if there
@@ -185,7 +186,7 @@ def largest_magnitude(vector: Floats32) -> np.float32:
 
 def to_levels(
     vector: Floats32, scales: Floats32, bucket: int, levels: int, random: np.random.Generator | None
-) -> NDArray[Any]:
+) -> Array:
     """Return the number of the level that each element is rounded to, from 0 for -scale to 2 * levels for +scale.
 
     It is uint8, or uint16 if there are many levels, of shape (n,). No element exceeds the scale of its bucket, float32
@@ -212,7 +213,7 @@ def to_levels(
     return numbers
 
 
-def from_levels(numbers: NDArray[Any], scales: Floats32, bucket: int, levels: int) -> Floats32:
+def from_levels(numbers: Array, scales: Floats32, bucket: int, levels: int) -> Floats32:
     """Return scale * (number - levels) / levels for every number, float32 of shape (n,)."""
     vector = numbers.astype(np.float32)
     for _, first, values in _buckets(vector, bucket):
@@ -238,3 +239,83 @@ def _buckets(vector: Floats32, bucket: int) -> Iterator[tuple[int, int, Floats32
         for cut in range(start // bucket, (end - 1) // bucket + 1):
             piece = vector[max(start, cut * bucket) : min(end, (cut + 1) * bucket)]
             yield max(start, cut * bucket), cut, piece.reshape(1, -1)
+
+
+BlockForm: TypeAlias = Literal["e4m3", "e5m2", "e3m2", "e2m3", "e2m1", "e3m0", "int8"]
+
+BLOCK = 32
+"""Elements that share a scale."""
+
+
+class ElementType(NamedTuple):
+    """A type of elements: ``largest`` is finite, with the exponent ``exponent``; integers have no ``bias``."""
+
+    bits: int
+    mantissa_bits: int
+    bias: int | None
+    exponent: int
+    largest: float
+
+
+ELEMENTS: dict[BlockForm, ElementType] = {
+    "e4m3": ElementType(8, 3, 7, 8, 448.0),
+    "e5m2": ElementType(8, 2, 15, 15, 57344.0),
+    "e3m2": ElementType(6, 2, 3, 4, 28.0),
+    "e2m3": ElementType(6, 3, 1, 2, 7.5),
+    "e2m1": ElementType(4, 1, 1, 2, 6.0),
+    "e3m0": ElementType(4, 0, 3, 4, 16.0),
+    "int8": ElementType(8, 6, None, 0, 127 / 64),
+}
+"""OCP Microscaling Formats (MX) Specification 1.0, tables 1 and 2, but ``e3m0``; ``int8`` without -2, as it allows."""
+
+_SCALE_BIAS = 127
+
+
+def to_block_scaled(vector: Floats32, form: BlockForm) -> tuple[Bits, Bits]:
+    """Return the exponents of scales and the codes of elements, uint8 of shape (ceil(n / 32),) and (n,).
+
+    A scale is the power of two at or below the largest magnitude of its block, over that of the largest element (the
+    specification's section 6.3). Quotients are rounded to nearest even, and beyond the largest element to that.
+    `CodecError` for a value that is not finite.
+
+    >>> scales, codes = to_block_scaled(np.array([1.0, 0.4, -7.0], np.float32), "e2m1")
+    >>> from_block_scaled(scales, codes, "e2m1")
+    array([ 1. ,  0.5, -6. ], dtype=float32)
+    """
+    element, count = ELEMENTS[form], len(vector)
+    blocks = np.zeros((-(-count // BLOCK), BLOCK), np.float32)
+    blocks.reshape(-1)[:count] = vector
+    largest = np.abs(blocks).max(axis=1, initial=0.0)
+    if not np.isfinite(largest).all():
+        raise CodecError(f"a value is infinite or not a number, which mx:form={form} cannot hold")
+    exponents = np.frexp(largest)[1] - 1 - element.exponent
+    exponents = np.where(largest > 0, np.clip(exponents, -_SCALE_BIAS, _SCALE_BIAS), -_SCALE_BIAS)
+    # Doubles hold quotients by the least scale.
+    quotients = np.ldexp(blocks.astype(np.float64), -exponents[:, None]).clip(-element.largest, element.largest)
+    scaled = quotients.astype(np.float32).reshape(-1)[:count]
+    if element.bias is None:
+        codes = np.rint(scaled * np.float32(1 << element.mantissa_bits)).astype(np.int8).view(np.uint8)
+    else:
+        bits = scaled.view(np.uint32)
+        magnitudes = round_magnitudes(bits & np.uint32(0x7FFFFFFF), element.mantissa_bits, element.bias)
+        codes = (magnitudes | (bits >> np.uint32(31)) << np.uint32(element.bits - 1)).astype(np.uint8)
+    return (exponents + _SCALE_BIAS).astype(np.uint8), codes
+
+
+def from_block_scaled(scales: Bits, codes: Bits, form: BlockForm) -> Floats32:
+    """Return the elements of codes times the scales of their blocks, float32 of shape (n,)."""
+    exponents = np.repeat(scales.astype(np.int32) - _SCALE_BIAS, BLOCK)[: len(codes)]
+    values: Floats32 = np.ldexp(_element_values(form).take(codes), exponents)
+    return values
+
+
+@cache
+def _element_values(form: BlockForm) -> Floats32:
+    element = ELEMENTS[form]
+    if element.bias is None:
+        return np.arange(256, dtype=np.uint8).view(np.int8).astype(np.float32) / np.float32(1 << element.mantissa_bits)
+    values = magnitudes_of_codes(element.bits - 1, element.mantissa_bits, element.bias)
+    return np.concatenate([values, -values])
+
+
+assert set(ELEMENTS) == set(get_args(BlockForm))

@@ -1,17 +1,13 @@
 """Top-k selection: the k elements of largest magnitude, exactly, ties to the lower index."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from math import floor, sqrt
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32, Ints
-from s2sim.codecs.bitmap import count_nonzero, pack_nonzero, unpack_positions
-from s2sim.codecs.hashing import check_key_space
+from s2sim.arrays import Array, Floats32, Ints
+from s2sim.codecs import bitmap, hashing
 from s2sim.codecs.payload import Combination, Payload, float32_vector
 from s2sim.errors import CodecError, OptionError
 
@@ -43,13 +39,13 @@ def select_top_k(values: Floats32, k: int) -> Ints:
         raise CodecError(f"{k} of {n} elements were to be kept: k must lie between 0 and {n}")
     if k == n:
         return np.arange(n)
-    nonzeros = count_nonzero(values)
+    nonzeros = bitmap.count_nonzero(values)
     if k > nonzeros:
         kept = values != 0
         kept[np.flatnonzero(~kept)[: k - nonzeros]] = True
         return np.flatnonzero(kept)
     if 2 * nonzeros < n:
-        support = unpack_positions(pack_nonzero(values), n)
+        support = bitmap.unpack_positions(bitmap.pack_nonzero(values), n)
         return support[_select_largest(np.abs(values[support]), k)]
     return _select_largest(np.abs(values), k)
 
@@ -66,12 +62,11 @@ def _select_largest(magnitudes: Floats32, k: int) -> Ints:
     at = len(candidates) - k
     threshold = np.partition(candidates, at)[at]
     kept = magnitudes > threshold
-    tied = np.flatnonzero(magnitudes == threshold)
-    kept[tied[: k - np.count_nonzero(kept)]] = True
+    kept[np.flatnonzero(magnitudes == threshold)[: k - np.count_nonzero(kept)]] = True
     return np.flatnonzero(kept)
 
 
-def to_pairs(positions: Ints, values: Floats32, k: int) -> dict[str, NDArray[Any]]:
+def to_pairs(positions: Ints, values: Floats32, k: int) -> dict[str, Array]:
     """Return the elements of a vector that are kept as they travel: ``indices``, uint32, and ``values``, of shape (k,).
 
     Where fewer than ``k`` are kept, pairs (0, 0.0) stand for any of the others: the size is fixed.
@@ -101,9 +96,8 @@ class TopKCodec:
             raise OptionError(f"top-k: density={self.density} is not in (0, 1]")
 
     def encode(self, array: Floats32) -> Payload:
-        """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
-        check_key_space(0, len(vector))
+        hashing.check_key_space(0, len(vector))
         k = elements_kept(len(vector), self.density)
         kept = select_top_k(vector, k)
         return Payload.of(self, len(vector), **to_pairs(kept, vector[kept], k))

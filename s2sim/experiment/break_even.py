@@ -5,8 +5,6 @@ Whether it pays is decided by `s2sim.experiment.choice`, as in the verdict of a 
 takes longer than all of a small run's search.
 """
 
-from __future__ import annotations
-
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -27,10 +25,7 @@ Point = tuple[float, float]  # where, and the function there
 
 
 def find_root(function: Callable[[float], float], first: Point, second: Point, *, xtol: float, rtol: float) -> float:
-    """Return the root of a nearly continuous function, to ``xtol`` plus ``rtol`` times the root.
-
-    ``first`` and ``second`` are (x, value) with values of opposite sign, or one of them 0.
-    """
+    """Return a function's root, to ``xtol`` + ``rtol`` times it, from (x, value) of opposite sign, or one of 0."""
     before, best = first, second
     if before[1] == 0:
         return before[0]
@@ -130,15 +125,10 @@ def _is_certain(low: tuple[float, Times], high: tuple[float, Times]) -> bool:
     else:
         less, more = (own_low, own_high), (dense_low, dense_high)
     # Where the bounds of both bend, their ratio is least.
-    bends = [
-        first,
-        last,
-        last * less[0] / less[1] if less[1] else first,
-        first * more[1] / more[0] if more[0] else last,
-    ]
+    bend = [first, last, last * less[0] / less[1] if less[1] else first, first * more[1] / more[0] if more[0] else last]
     return all(
         max(less[0], less[1] * load / last) * (1 - _ROUNDING) >= min(more[1], more[0] * load / first) * (1 + _ROUNDING)
-        for load in bends
+        for load in bend
         if first <= load <= last
     )
 
@@ -176,10 +166,10 @@ class BreakEvenScan:
     pays_at_ends: dict[str, tuple[bool, bool]] = dataclasses.field(default_factory=dict)
     # Highest rate that was tried, in bytes per second; beyond it nothing changes, or no network goes
     highest_Bps: float = HIGHEST_BPS
-    rejected: dict[str, str] = dataclasses.field(
-        default_factory=dict
-    )  # Why reducers pay at no rate, whatever their time
+    # Why reducers pay at no rate, whatever their time
+    rejected: dict[str, str] = dataclasses.field(default_factory=dict)
     ceiling: tuple[float, str] | None = None  # Rate above which something else limits communication, and what
+    same_buckets: bool = False  # Whether a run at another rate would make other buckets than these
 
 
 def scan_rates(
@@ -189,11 +179,7 @@ def scan_rates(
     progress: ProgressWatcher,
     extrapolation: RunExtrapolation | None = None,
 ) -> BreakEvenScan:
-    """Return where each predicted reducer pays over the rate that limits this cluster.
-
-    ``max_error`` is the largest relative L2 error that the user allows, if given; ``extrapolation`` says how far off
-    extrapolated times may be at each rate.
-    """
+    """Return where each predicted reducer pays over the limiting rate, with errors to ``max_error`` (relative L2)."""
     recorded = [each.recorded for each in predictions]
     cluster = scenario.healthy(recorded[0].recording.workers)
     varied = limiting_rate(cluster)
@@ -217,18 +203,15 @@ def scan_rates(
             def times_at(rate_Bps: float, row: Row = row) -> Times:
                 dense, own = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, row.reducer)
                 if extrapolation is None or row.extrapolated is None or own >= dense:
-                    return dense, required_dense(own)
+                    return dense, required_dense(own, row)
                 doubt = extrapolation.time_doubt(row.reducer, partial(replays.plain_timer, rate_Bps))
-                return dense, required_dense(own, doubt, replays.phase_at(rate_Bps, row.reducer))
+                return dense, required_dense(own, row, doubt, replays.phase_at(rate_Bps, row.reducer))
 
-            known = search_loads(
-                lambda load: times_at(1 / load),
-                1 / highest_Bps,
-                1 / LOWEST_BPS,
-                choice_at=partial(replays.choices_at, row.reducer),
-            )
-            rates = [1 / load for load in reversed(known)]
-            crossings += find_crossings(row.reducer, varied, times_at, rates)
+            choice_at = partial(replays.choices_at, row.reducer)
+            known = search_loads(lambda load: times_at(1 / load), 1 / highest_Bps, 1 / LOWEST_BPS, choice_at=choice_at)
+            crossings += find_crossings(row.reducer, varied, times_at, [1 / load for load in reversed(known)])
             ends[row.reducer] = (pays(known[1 / LOWEST_BPS]), pays(known[1 / highest_Bps]))
         progress.advance()
-    return BreakEvenScan(varied, tuple(crossings), ends, highest_Bps, reasons, replays.ceiling(LOWEST_BPS, highest_Bps))
+    ceiling = replays.ceiling(LOWEST_BPS, highest_Bps)
+    same_buckets = scenario.training is not None and scenario.training.discipline.by_times
+    return BreakEvenScan(varied, tuple(crossings), ends, highest_Bps, reasons, ceiling, same_buckets)

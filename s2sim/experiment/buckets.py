@@ -1,7 +1,5 @@
 """Reducers bucket by bucket: each runs on the layers of one bucket, with separate state."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -37,11 +35,7 @@ def record_in_buckets(
     others: OtherSteps | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run each reducer on every bucket of the gradients, one per rank, as `record` does on all layers.
-
-    ``names`` are the layers of the gradients in the order of readiness, by whose indices buckets name their
-    tensors.
-    """
+    """Run each reducer on every bucket of gradients, one per rank; ``names`` are the layers in order of readiness."""
     means, like = exact_means(gradients, others), gradients[0]
     place_of = {name: place for place, name in enumerate(like.names)}
 
@@ -60,7 +54,7 @@ def record_in_buckets(
                 fitted.append(asked.reducer.fitted(own, own_seed))
                 ran.append(run_reducer(fitted[-1], own, seed=own_seed, others=_restrict_steps(others, part)))
         exact = means(fitted[0].period)
-        results = final_results(_merge_results(parts, [each.results for each in ran], like), asked.reducer.traits)
+        results = final_results(_merged(parts, [each.results for each in ran], like), asked.reducer.traits)
         compressed = [
             [part[index] for index in each.compresses(select_layers(like, part))]
             for each, part in zip(fitted, parts, strict=True)
@@ -87,9 +81,7 @@ def _restrict_steps(others: OtherSteps | None, part: Sequence[int]) -> OtherStep
     return None if others is None else lambda step: [select_layers(gradient, part) for gradient in others(step)]
 
 
-def _merge_results(
-    parts: Sequence[Sequence[int]], results: Sequence[Sequence[Reduced]], like: Gradient
-) -> list[Reduced]:
+def _merged(parts: Sequence[Sequence[int]], results: Sequence[Sequence[Reduced]], like: Gradient) -> list[Reduced]:
     known: dict[tuple[int, ...], Gradient] = {}
     found = []
     for own in zip(*results, strict=True):

@@ -16,10 +16,10 @@ from s2sim.experiment.rows import Row
 
 Decision = Literal["use", "undecided", "do not compress"]
 
-
 # A gain below one per cent is within what models of this kind can tell apart.
 WORTHWHILE = 1.01
-# What loses more than this in one step is not offered for its speed: three quarters of the gradient's energy are there.
+# What loses more than this is not offered for its speed: three quarters of the gradient's energy are there. What error
+# feedback delivers later is, since one step does not tell what it loses.
 _NO_OFFER = 0.5
 
 
@@ -34,7 +34,8 @@ class Candidate:
     baseline: bool = False  # Whether it is what others are compared with
     assumes: str | None = None  # On what its time rests beside what is simulated
     rejected: str | None = None  # Why it cannot be chosen, whatever its time
-    doubt: float = 1.0  # By which factor its time may be longer, where it is extrapolated
+    doubt: float = 1.0  # By which factor its time may be longer, where it is extrapolated, or of a recorded job
+    doubted: str = "the gradients it stands on"  # What may be off by that
     error_range: tuple[float, float] | None = None  # Between what the error lies, where it is hardly known
     # Whether training adds what is lost to later steps, and only one step is known: its error then says little
     feedback: bool = False
@@ -80,10 +81,7 @@ class Choice:
 
 
 def find_dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
-    """Return by name the candidate that is no worse in time and error and better in one.
-
-    One that rests on an assumption dominates only others that do.
-    """
+    """Return by name who is no worse in time and error and better in one; with an assumption, of those with one."""
     able = [each for each in candidates if each.rejected is None]
     found = {}
     for each in able:
@@ -101,11 +99,7 @@ def find_dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
 
 
 def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
-    """Return the choice among candidates, the baseline among them.
-
-    ``max_error`` is the largest relative L2 error that the user allows, if given; candidates above it are rejected
-    already.
-    """
+    """Return the choice among candidates with the baseline; who is above ``max_error`` is rejected already."""
     baseline = next(each for each in candidates if each.baseline)
     able = [each for each in candidates if each.rejected is None]
     beaten = find_dominated(able)
@@ -114,14 +108,9 @@ def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
     exact, lossy, faster = _pick(sure, baseline, max_error)
     wished = _default_choice(*_pick(best, baseline, max_error)[:2])
     others = [each for each in able if not each.baseline and (not each.exact or each.time_s != baseline.time_s)]
-    choice = Choice(
-        "use",
-        exact,
-        lossy,
-        faster,
-        doubtful=None if wished in sure else wished,
-        runner_up=min(others, key=lambda each: (each.time_s, each.loss), default=None),
-    )
+    doubtful = None if wished in sure else wished
+    runner_up = min(others, key=lambda each: (each.time_s, each.loss), default=None)
+    choice = Choice("use", exact, lossy, faster, doubtful=doubtful, runner_up=runner_up)
     if choice.best.baseline:
         gains = choice.runner_up is not None and choice.runner_up.time_s < baseline.time_s
         return replace(choice, decision="undecided" if gains else "do not compress")
@@ -151,8 +140,8 @@ def _pick(
     if max_error is not None:
         return exact, min(near, key=_least_loss), None
     lossy = min(gaining, key=_least_loss)
-    offers = [each for each in near if each.gains_on(lossy) and max(each.error_range or [each.loss]) < _NO_OFFER]
-    return exact, lossy, min(offers, key=_least_loss, default=None)
+    offers = (each for each in near if each.feedback or max(each.error_range or [each.loss]) < _NO_OFFER)
+    return exact, lossy, min((each for each in offers if each.gains_on(lossy)), key=_least_loss, default=None)
 
 
 def _fastest(candidates: Sequence[Candidate]) -> Candidate:
@@ -166,8 +155,8 @@ def _least_loss(candidate: Candidate) -> tuple[float, float]:
     return candidate.loss, candidate.time_s
 
 
-# What has an error of 1 on a layer sends nothing of it, which error feedback makes good; what has more is worse.
-_ZEROS = 1 + 1e-6
+# An error of 1 on a layer sends nothing of it, which error feedback makes good; what has clearly more is worse.
+_ZEROS = 1.01
 
 # From here on an error rounds to 1 in two digits: hardly anything arrives, and speed alone is no gain. Only steps in
 # which error feedback makes that good can say otherwise.
@@ -177,14 +166,12 @@ _NO_MEAN = {
     "sign": "signs, not the mean: only training can tell",
     "weights": "models of their own: only training can tell",
     "shards": "parts of tables: no rank ends with the mean",
+    "update": "steps of an optimizer of its own: only training can tell",
 }
 
 
 def judged_time_s(row: Row) -> float:
-    """Return the compared time: the phase or the iteration, of the median step if there are several.
-
-    For reducers that do not exchange every step it is the mean.
-    """
+    """Return the compared time, of phase or iteration: of the median step; the mean where not every step exchanges."""
     if row.iteration_s is None:
         return _phase_s(row)
     return row.iteration_s if row.iteration is not None else row.iteration_s - row.time_s.total + _phase_s(row)
@@ -198,24 +185,14 @@ def _phase_s(row: Row) -> float:
     return fmean(step.total_s for step in row.steps[-whole:]) if whole else row.time_s.total
 
 
-def _doubt(row: Row, time: float, phase: float) -> float:
-    """Return the factor by which a compared time may be longer: compute is not extrapolated."""
-    if row.extrapolated is None:
-        return 1.0
-    return _share_doubt(row.extrapolated.doubt, time, phase)
-
-
 def _share_doubt(doubt: float, time: float, phase: float) -> float:
+    """Return the factor by which a compared time may be longer: compute is not extrapolated."""
     return 1 + (doubt - 1) * phase / time if time else 1.0
 
 
-def required_dense(time: float, doubt: float = 1.0, phase: float = 0.0) -> float:
-    """Return the least time of dense with which `choose` takes a reducer that is not rejected before dense.
-
-    ``time`` is what is compared and ``phase`` its communication phase, in the same unit, which may be longer by the
-    factor ``doubt``.
-    """
-    return time * max(WORTHWHILE, _share_doubt(doubt, time, phase))
+def required_dense(time: float, row: Row, doubt: float = 1.0, phase: float = 0.0) -> float:
+    """Return dense's least time with which `choose` takes the reducer of a row, of which ``phase`` may be longer."""
+    return time * max(WORTHWHILE, _share_doubt(doubt, time, phase), 1 + (row.recorded_error or 0.0))
 
 
 def rejected(row: Row, max_error: float | None) -> str | None:
@@ -238,7 +215,9 @@ def rejected(row: Row, max_error: float | None) -> str | None:
     if largest >= 1:
         return "worse than zeros"
     layer, worst = row.error_worst_layer
-    if worst is not None and worst > _ZEROS:
+    # Where an error may be off by a factor, that of a layer may be as much less.
+    least, _ = row.error_range or (error, error)
+    if worst is not None and worst * least > _ZEROS * error:
         return f"worse than zeros on {layer}"
     if row.residual_trend is None and largest >= _WORSE_THAN_ZEROS:
         return "as bad as zeros"
@@ -249,14 +228,17 @@ def rejected(row: Row, max_error: float | None) -> str | None:
     return None
 
 
-def acceptable(row: Row, max_error: float | None) -> bool:
-    """Return whether a reducer's error allows it to win, see `rejected`."""
-    return rejected(row, max_error) is None
-
-
 def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidate]:
     """Return the candidates of rows of one number of workers; the first ``dense``, the baseline, is never rejected."""
     baseline = next(row for row in rows if row.baseline)
+
+    def doubt_of(row: Row) -> tuple[float, str]:
+        found = [(1 + (row.recorded_error or 0.0), "the prediction of the recorded job")]
+        if row.extrapolated is not None:
+            doubt = _share_doubt(row.extrapolated.doubt, judged_time_s(row), _phase_s(row))
+            found.append((doubt, "the gradients it stands on"))
+        return max(found)
+
     return [
         Candidate(
             name=row.reducer,
@@ -266,7 +248,8 @@ def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidat
             baseline=row is baseline,
             assumes=row.assumes,
             rejected=None if row is baseline else rejected(row, max_error),
-            doubt=_doubt(row, judged_time_s(row), _phase_s(row)),
+            doubt=doubt_of(row)[0],
+            doubted=doubt_of(row)[1],
             error_range=row.error_range,
             feedback=row.feedback != "no" and not row.exact and row.residual_trend is None,
         )

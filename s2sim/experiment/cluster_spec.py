@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
+import tomllib
 from collections.abc import Callable, Iterable
-from dataclasses import KW_ONLY, Field, dataclass, field, fields
-from functools import lru_cache, wraps
+from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
+from functools import cache, lru_cache, partial, wraps
 from inspect import Parameter, signature
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,12 +16,13 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, get_t
 
 from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
 from s2sim.experiment.json_form import JsonForm
-from s2sim.files import read_text
+from s2sim.files import StrictFields, read_text
+from s2sim.units import parse_option, parse_size_bytes
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter
 
-_OPTION = "option"
+_PARSE = "parse"
 _DOC_LINE = re.compile(r"(.{1,92})(?: |$)")  # textwrap takes 2 ms at every start of a command
 _WHOLE = re.compile(r"[+-]?\d+")
 _MOST_WORKERS_DIGITS = 9
@@ -28,7 +31,7 @@ _LONGEST_TEXT = 40
 
 @dataclass(frozen=True, slots=True)
 class Option:
-    """What the field of a spec is to those who write it."""
+    """What the field of a spec is to those who write it, see ``options.toml``."""
 
     metavar: str | None  # The form of its value, with its unit
     text: str  # What it does
@@ -36,26 +39,33 @@ class Option:
     flag: str = ""  # Its option on the command line; by default the field's name
     # Makes the value of the text on the command line, where that is of another type
     parse: Callable[[str], Any] | None = None
-    at_least: int | None = None  # Smallest value that the command line takes
+    least: int | None = None  # Smallest value that the command line takes
     argument: bool = False  # Whether the command line takes it by its place, under the name ``metavar``
 
 
-def described(metavar: str | None, text: str, **more: Any) -> dict[str, Option]:
-    """Return the metadata of a required field; for the arguments see `Option`."""
-    return {_OPTION: Option(metavar, text, **more)}
+def parsed(parse: Callable[[str], Any], default: Any = MISSING) -> Any:
+    """Return a field whose value ``parse`` makes of the text on the command line."""
+    return field(default=default, metadata={_PARSE: parse})
 
 
-def option(default: Any, metavar: str | None, text: str, **more: Any) -> Any:
-    """Return a field with a default; for the other arguments see `Option`."""
-    return field(default=default, metadata=described(metavar, text, **more))
+@cache
+def _texts() -> dict[str, dict[str, Any]]:
+    return tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
+
+
+def _own_option(spec: type, each: Field[Any]) -> Option | None:
+    """Return what ``options.toml`` says of a field, by the class that has it; None for programs alone."""
+    owner = next(base for base in spec.__mro__ if each.name in vars(base).get("__annotations__", {}))
+    row = _texts().get(owner.__name__, {}).get(each.name)
+    if row is None:
+        return None
+    row = _texts()["*"][row] if isinstance(row, str) else row
+    return Option(row.get("form"), parse=each.metadata.get(_PARSE), **{key: row[key] for key in row if key != "form"})
 
 
 def options_of(spec: type) -> dict[str, tuple[Field[Any], Option]]:
-    """Return the options of a spec by field: its own first, then inherited ones.
-
-    The topology comes first, and arguments before options. Fields without a text are for programs alone.
-    """
-    found = {each.name: (each, each.metadata[_OPTION]) for each in fields(spec) if _OPTION in each.metadata}
+    """Return the options of a spec by field: topology, arguments, own, inherited; without a text for programs alone."""
+    found = {each.name: (each, option) for each in fields(spec) if (option := _own_option(spec, each)) is not None}
     names = [name for base in spec.__mro__ for name in vars(base).get("__annotations__", {}) if name in found]
     arguments = [name for name in names if found[name][1].argument]
     return {name: found[name] for name in dict.fromkeys([*arguments, "topology", *names]) if name in found}
@@ -64,6 +74,19 @@ def options_of(spec: type) -> dict[str, tuple[Field[Any], Option]]:
 def flag_of(name: str, option: Option) -> str:
     """Return the option of a field on the command line."""
     return option.flag or f"--{name.replace('_', '-')}"
+
+
+def command_of(spec: ClusterSpec) -> str:
+    """Return the command line that computes a spec, with the options that are not defaults."""
+    words = ["s2sim", spec.what]
+    for name, (each, option) in options_of(type(spec)).items():
+        value = getattr(spec, name)
+        if value in (None, (), each.default):
+            continue
+        several = value if isinstance(value, tuple) else (value,)
+        for text in [",".join(map(str, several))] if option.parse is not None else list(map(str, several)):
+            words += [text] if option.argument else [flag_of(name, option), text]
+    return shlex.join(words)
 
 
 def parse_workers(text: str) -> int:
@@ -93,75 +116,26 @@ def parse_worker_list(text: str) -> tuple[int, ...]:
 
 def size_parser(flag: str) -> Callable[[str], int]:
     """Return a parser of the size in bytes of an option."""
-
-    def parse(text: str) -> int:
-        from s2sim.units import parse_option, parse_size_bytes
-
-        return parse_option(flag, parse_size_bytes, text)
-
-    return parse
+    return partial(parse_option, flag, parse_size_bytes)
 
 
-def list_parser(flag: str, example: str) -> Callable[[str], tuple[str, ...]]:
-    """Return a parser of values between commas."""
-
-    def parse(text: str) -> tuple[str, ...]:
-        parts = tuple(part.strip() for part in text.split(","))
-        if not all(parts):
-            raise OptionError(
-                f"{flag} {text!r} has an empty place: write values between commas, as in {flag} {example}"
-            )
-        return parts
-
-    return parse
+def parse_list(flag: str, example: str, text: str) -> tuple[str, ...]:
+    """Return the values between commas of an option."""
+    parts = tuple(part.strip() for part in text.split(","))
+    if not all(parts):
+        raise OptionError(f"{flag} {text!r} has an empty place: write values between commas, as in {flag} {example}")
+    return parts
 
 
-def numbers_parser(flag: str, example: str) -> Callable[[str], tuple[float, ...]]:
-    """Return a parser of numbers between commas."""
-    split = list_parser(flag, example)
-
-    def parse(text: str) -> tuple[float, ...]:
-        values = []
-        for part in split(text):
-            try:
-                values.append(float(part))
-            except ValueError:
-                raise OptionError(f"{flag}: {part!r} is not a number; write for example {flag} {example}") from None
-        return tuple(values)
-
-    return parse
-
-
-TOPOLOGY: dict[str, Any] = {
-    "metavar": "NAME|FILE",
-    "text": "Name of a shipped topology (see s2sim list topologies) or path of a TOML file.",
-}
-OVERRIDES: dict[str, Any] = {
-    "metavar": "FIELD=VALUE",
-    "text": "Override a field of the topology, for example nic.rate=100Gbps or node.gpus=8; repeatable.",
-    "none": "as in the topology file",
-    "flag": "--set",
-}
-SEED: dict[str, Any] = {"metavar": "N", "text": "Root of all randomness, a whole number from 0."}
-REDUCER: dict[str, Any] = {
-    "metavar": "NAME[:KEY=VALUE,...]",
-    "text": "A compressor (reducer) to compare with dense, for example topk:density=0.01,ef=true; repeatable (see "
-    "s2sim list reducers). For run, all takes every one with its defaults.",
-    "none": "what suits the gradients: tables, dense layers, or both",
-    "flag": "--reducer",
-}
-LIBRARY: dict[str, Any] = {
-    "metavar": "NAME[:KEY=VALUE,...]",
-    "text": "Communication library that executes the collectives, or ideal, which executes everything as asked (see "
-    "s2sim list libraries).",
-    "none": "as the topology says",
-}
-GPU: dict[str, Any] = {
-    "metavar": "NAME|FILE",
-    "text": "GPU that encodes and decodes: a name (see s2sim list gpus), or the path of a TOML file with one.",
-    "none": "as the topology says",
-}
-"""Options of several specs."""
+def parse_numbers(flag: str, example: str, text: str) -> tuple[float, ...]:
+    """Return the numbers between commas of an option."""
+    values = []
+    for part in parse_list(flag, example, text):
+        try:
+            values.append(float(part))
+        except ValueError:
+            raise OptionError(f"{flag}: {part!r} is not a number; write for example {flag} {example}") from None
+    return tuple(values)
 
 
 P = ParamSpec("P")
@@ -170,11 +144,7 @@ S = TypeVar("S")
 
 
 def accept_fields_of(spec: type[ClusterSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
-    """Return a decorator for functions with the fields of ``spec`` as further keywords.
-
-    The result shows these in its signature and documentation; it raises `OptionError` for unknown keywords, naming
-    the nearest, and for missing or extra arguments.
-    """
+    """Return a decorator that adds the fields of ``spec`` as keywords: in signature and documentation, and checked."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
         name, bound = f"s2sim.{function.__name__}", signature(function)
@@ -196,9 +166,8 @@ def accept_fields_of(spec: type[ClusterSpec]) -> Callable[[Callable[P, R]], Call
             Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
             for name, (field, _) in others.items()
         ]
-        checked.__dict__["__signature__"] = bound.replace(
-            parameters=[*(bound.parameters[each] for each in own), *keywords]
-        )
+        everything = [*(bound.parameters[each] for each in own), *keywords]
+        checked.__dict__["__signature__"] = bound.replace(parameters=everything)
         _document(checked, others, "Other Parameters")
         return checked
 
@@ -221,30 +190,18 @@ def document_options(spec: type[S]) -> type[S]:
 
 
 @dataclass(frozen=True, slots=True)
-class ClusterSpec(JsonForm):
+class ClusterSpec(JsonForm, StrictFields):
     """A cluster as people write it, and what goes wrong on it."""
 
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
     what: ClassVar[str] = ""
     """Names the kind of spec in messages."""
 
-    topology: str = field(metadata=described(**TOPOLOGY))
+    topology: str
     _: KW_ONLY
-    overrides: tuple[str, ...] = option((), **OVERRIDES)
-    placement: str = option(
-        "linear",
-        "HOW",
-        "Ranks to GPUs: linear, round-robin, random, or the path of a file with a line 'node gpu' for each rank.",
-    )
-    seed: int = option(0, **SEED)
-    faults: tuple[str, ...] = option(
-        (),
-        "NAME:KEY=VALUE,...",
-        "Let something go wrong, for example slow-link:link=node1.nic0.out,factor=0.5 (see s2sim list faults); "
-        "repeatable.",
-        flag="--fault",
-        none="nothing",
-    )
+    overrides: tuple[str, ...] = ()
+    placement: str = "linear"
+    seed: int = 0
+    faults: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what a caller in Python may get wrong; files are checked field by field before."""
@@ -258,10 +215,7 @@ class ClusterSpec(JsonForm):
 
     @classmethod
     def of(cls, topology: Any, **options: Any) -> Self:
-        """Return the spec of a Python caller's values: lists and arrays for tuples, paths for texts.
-
-        `OptionError` names an option that is unknown, missing or of the wrong type.
-        """
+        """Return the spec of Python values: lists for tuples, paths for texts; `OptionError` names a wrong option."""
         from pydantic import ValidationError
 
         given = {name: _plain(value) for name, value in {"topology": topology, **options}.items()}
@@ -282,10 +236,7 @@ class ClusterSpec(JsonForm):
 
     @classmethod
     def from_json(cls, value: Any, origin: str) -> Self:
-        """Return the spec of a JSON value: a spec, or a saved result, whose ``spec`` is taken.
-
-        `S2SimError` names every field that is missing, unknown or of the wrong type.
-        """
+        """Return the spec of a JSON value, or of a saved result's ``spec``; `S2SimError` names every wrong field."""
         from pydantic import TypeAdapter, ValidationError
 
         if isinstance(value, dict) and isinstance(value.get("spec"), dict):
@@ -353,26 +304,11 @@ class NetworkSpec(ClusterSpec):
     """Traffic on the cluster of a `ClusterSpec`."""
 
     _: KW_ONLY
-    network: str = option(
-        "fluid", "NAME", "fluid, or packet for store and forward with fair queueing: the reference for tens of ranks."
-    )
-    packet_bytes: int | None = option(
-        None,
-        "SIZE",
-        "Size of a packet with its unit, for example 16KiB.",
-        none="4KiB with packets",
-        parse=size_parser("--packet-bytes"),
-    )
-    buffer_bytes: int | None = option(
-        None,
-        "SIZE",
-        "Most that waits in front of a link, of all packets; who finds no room waits, nothing is lost.",
-        flag="--buffer",
-        none="no limit",
-        parse=size_parser("--buffer"),
-    )
-    cross_check: bool = option(False, None, "Run the other network too, and say how far apart they are.")
-    seed: int = option(0, "N", "Seed of what is drawn: ECMP's hash, Valiant's detours, a random placement.", at_least=0)
+    network: str = "fluid"
+    packet_bytes: int | None = parsed(size_parser("--packet-bytes"), None)
+    buffer_bytes: int | None = parsed(size_parser("--buffer"), None)
+    cross_check: bool = False
+    seed: int = 0
 
     def __post_init__(self) -> None:
         from s2sim.network.network import check_network

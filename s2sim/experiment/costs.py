@@ -1,7 +1,4 @@
-"""What a run, a collective or an import will take: CPU time and memory, as fitted to measurements in ``costs.toml``.
-
-``benchmarks/costs.py`` measures and fits: figures are sums of features of the scenario with coefficients of at least 0.
-"""
+"""What a run, collective or import takes, CPU time and memory, as ``benchmarks/costs.py`` fitted in ``costs.toml``."""
 
 from __future__ import annotations
 
@@ -12,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from s2sim.errors import S2SimError
-from s2sim.machine import free_memory_bytes
+from s2sim.provenance import free_memory_bytes
 from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -89,11 +86,10 @@ def run_features(scenario: ReducerScenario, counts: Sequence[int]) -> dict[str, 
 
 def collective_features(kind: str, algorithm: str, ranks: int) -> dict[str, float]:
     """Return the features of one collective by name."""
-    tree = "tree" in algorithm or algorithm == "auto"
     return {
         "start": 1.0,
         "ranks": ranks / 1e3,
-        "trees": ranks / 1e3 if tree else 0.0,
+        "trees": ranks / 1e3 if "tree" in algorithm or algorithm == "auto" else 0.0,
         "exchanges": (ranks / 1e3) ** 2 if kind == "all_to_all" else 0.0,
     }
 

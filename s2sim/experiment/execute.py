@@ -1,12 +1,10 @@
 """A recording as the communication library executes it, and the cost of its difference from the ideal."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TypeVar
+from typing import Self, TypeVar
 
 import numpy as np
 
@@ -15,14 +13,17 @@ from s2sim.collectives.schedules.demand import Demand, exchanged_bytes
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.rounds import link_bytes
 from s2sim.collectives.timing.timer import Timer
+from s2sim.experiment.codec_costs import KERNELS, VALUE_BYTES, CodecCosts, charge_buckets, charge_codec, codec_costs
+from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.row_parts import LoweringRow
 from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.experiment.scenario.training import RankWork
 from s2sim.libraries.lowering import LoweredCall
-from s2sim.reducers.script import Call, Recording, ring_bytes, sum_over_ranks
+from s2sim.reducers.script import Call, HostSync, Recording, Work, ring_bytes, sum_over_ranks
 from s2sim.simulation.accounting import Iterations
-from s2sim.simulation.bucketing.policy import Bucket, BucketExchange
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, merge_recordings
 from s2sim.simulation.iteration import replay_iterations
-from s2sim.simulation.plan import Plan, Watcher, make_plan
+from s2sim.simulation.plan import Plan, Watcher, local_work_ps, make_plan, work_ps
 from s2sim.simulation.run import Replay, replay
 from s2sim.topology.cluster import Cluster
 from s2sim.units import PS_PER_S
@@ -122,15 +123,38 @@ def busiest_link(replay: Replay, cluster: Cluster, steps: int = 1) -> BusiestLin
 
 @dataclass(frozen=True)
 class ExecutedRecording:
-    """One recording on the cluster of ``timer``, as the scenario's library executes it.
+    """A recording on the cluster of ``timer``, as its library executes it; ``exchange``: its buckets, empty for one.
 
-    ``exchange`` are its buckets; empty if it has all layers in one.
+    Its codec takes ``costs``.
     """
 
     recording: Recording
     scenario: ReducerScenario
     timer: Timer
     exchange: tuple[BucketExchange, ...] = ()
+    costs: CodecCosts = KERNELS
+    sizes: Sequence[int] = ()  # Elements of each tensor, where its codec costs more than kernels
+    coded: Collection[int] = ()  # Places of those that it compresses
+
+    @classmethod
+    def of(cls, item: RecordedReducer, scenario: ReducerScenario, timer: Timer) -> Self:
+        """Return what a reducer has recorded on a cluster, with the costs of codecs that the scenario has."""
+        training, scenario = scenario.training, scenario.for_codec(item.reducer.traits.name, item.recording.workers)
+        costs = codec_costs(item.reducer, scenario.codec_as, 0 if training is None else training.host_loop_ps)
+        if scenario.gpu.hook_copy_Bps is not None:
+            costs = replace(costs, copy_ps=VALUE_BYTES * PS_PER_S / scenario.gpu.hook_copy_Bps / 2)
+        tensors = ((), ()) if costs == KERNELS else scenario.tensor_sizes(item.reducer)
+        return cls(item.recording, scenario, timer, item.exchange, costs, *tensors)
+
+    @cached_property
+    def charged(self) -> Recording:
+        """The recording with the costs of its codec."""
+        if self.costs == KERNELS:
+            return self.recording
+        if self.exchange:
+            return merge_recordings(self.bucket_exchanges)
+        coded = [self.sizes[place] for place in self.coded]
+        return charge_codec(self.recording, self.costs, self.sizes, self.scenario.gpu, coded)
 
     @cached_property
     def plan(self) -> Plan:
@@ -144,16 +168,8 @@ class ExecutedRecording:
 
     def simulate(self, plan: Plan, watcher: Watcher | None = None) -> Replay:
         """Return the replay of a plan, message by message where somebody watches."""
-        scenario = self.scenario
-        return replay(
-            self.recording,
-            self.timer,
-            scenario.gpu,
-            plan,
-            watcher,
-            compute_ps=scenario.compute_ps,
-            faults=scenario.faults,
-        )
+        gpu, compute_ps, faults = self.scenario.gpu, self.scenario.compute_ps, self.scenario.faults
+        return replay(self.charged, self.timer, gpu, plan, watcher, compute_ps=compute_ps, faults=faults)
 
     def replayed(self, plan: Plan) -> Replay:
         """Return the replay of a plan, which is known where it is that of the library."""
@@ -165,12 +181,19 @@ class ExecutedRecording:
             return ring_traffic(self.plan.lowered, self.recording.workers)
         return schedule_traffic(self.replay, self.recording.workers)
 
-    @property
+    @cached_property
     def bucket_exchanges(self) -> tuple[BucketExchange, ...]:
         """The buckets of an iteration, one of everything where it is of all layers at once."""
         training = self.scenario.training
         tensors = 0 if training is None else len(training.profile.tensors)
-        return self.exchange or (BucketExchange(Bucket(tuple(range(tensors))), self.recording),)
+        exchange = self.exchange or (BucketExchange(Bucket(tuple(range(tensors))), self.recording),)
+        return charge_buckets(exchange, self.costs, self.sizes, self.coded, self.scenario.gpu)
+
+    @cached_property
+    def rank_work(self) -> RankWork:
+        """What a rank computes and gathers in an iteration."""
+        assert self.scenario.training is not None
+        return self.scenario.training.on_ranks(self.timer, self.scenario.dtype, self.scenario.gpu)
 
     @cached_property
     def iterations(self) -> Iterations | None:
@@ -180,13 +203,34 @@ class ExecutedRecording:
             return None
         return replay_iterations(
             self.bucket_exchanges,
-            training.compute,
+            self.rank_work.compute,
             self.timer,
             scenario.gpu,
             scenario.library,
             training.conditions(self.recording.workers, self.recording.steps, scenario.seed),
+            gathers=self.rank_work.gathers,
             faults=scenario.faults,
         )
+
+    def work_durations_ps(self) -> Floats:
+        """Return what GPUs and hosts take for each piece of their work in picoseconds, float64 of shape (pieces,)."""
+        gpu, pcie, training = self.scenario.gpu, self.timer.cluster.shape.pcie, self.scenario.training
+        recordings, taken_ps = [self.charged], list[Ints]()
+        if training is not None:
+            compute = self.rank_work.compute
+            gathers = self.rank_work.gathers.in_order(training.accumulate)
+            recordings = [each.recording for each in (*self.bucket_exchanges, *(each.exchange for each in gathers))]
+            taken_ps += [compute.forward_ps, compute.backward_ps, np.array([compute.optimizer_ps])]
+        for recording in {id(each): each for each in recordings}.values():
+            steps = [step for script in recording.distinct_scripts for step in script]
+            works_ps = [work_ps(step, gpu, pcie) for step in steps if isinstance(step, Work)]
+            for lowered in make_plan(recording, self.scenario.library).lowered:
+                local = (lowered.after, *(step.before for step in lowered.steps))
+                works_ps += [local_work_ps(each, gpu, pcie) for each in local]
+            if HostSync() in steps or any(call.size_from_data for call in recording.calls):
+                works_ps.append(gpu.host_sync_ps)
+            taken_ps.append(np.array(works_ps, np.int64))
+        return np.concatenate(taken_ps).astype(np.float64)
 
     @property
     def compared_ps(self) -> int:
@@ -227,9 +271,8 @@ class ExecutedRecording:
         """
         times, ideal_times = _times_s(self.replay), _times_s(self.ideal)
         calls, lowered, ideal = self.recording.calls, self.plan.lowered, self.ideal_plan.lowered
-        posted = [
-            (call.ranks, (call.label, own.requested, own.executes)) for call, own in zip(calls, lowered, strict=True)
-        ]
+        pairs = zip(calls, lowered, strict=True)
+        posted = [(call.ranks, (call.label, own.requested, own.executes)) for call, own in pairs]
         return tuple(
             LoweringRow(
                 call=calls[group[0]].label,

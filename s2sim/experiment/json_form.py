@@ -1,10 +1,9 @@
 """Specs, rows and results as JSON: an object with the names of the fields as keys, and of a few properties."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
+from functools import cache
 from inspect import getdoc
 from math import inf, isfinite
 from pathlib import Path
@@ -17,7 +16,6 @@ from s2sim.registry import Registry
 from s2sim.tables import Table, flat_scalars, table_of
 
 Schema = dict[str, Any]
-
 
 MayBeInfinite: TypeAlias = Annotated[float, "null in files where it is infinite"]
 
@@ -34,11 +32,7 @@ def left_out(load: Callable[[Mapping[str, Any]], Any]) -> dict[str, Any]:
 
 
 class JsonForm:
-    """A dataclass with a JSON form.
-
-    ``more_json`` are fields and properties that follow all other fields, in this order; those with a question mark
-    only if they are neither None nor empty.
-    """
+    """A dataclass with a JSON form: fields, then ``more_json``, with ``?`` if neither None nor empty."""
 
     __slots__ = ()
     more_json: ClassVar[tuple[str, ...]] = ()
@@ -103,7 +97,7 @@ RESULTS = Registry(
         "topologies": "s2sim.experiment.topologies:TopologiesResult",
         "collective": "s2sim.traffic.collective_result:CollectiveResult",
         "against": "s2sim.validation.compare_log_result:LogComparisonResult",
-        "calibrate": "s2sim.validation.calibrate_result:CalibrationResult",
+        "calibrate": "s2sim.validation.calibrate:CalibrationResult",
         "flows": "s2sim.traffic.flows:FlowsResult",
         "iterations": "s2sim.validation.iteration_result:IterationsResult",
         "paper": "s2sim.claims.paper:PapersResult",
@@ -124,8 +118,8 @@ _VIEWS = Registry(
             for form in ("text", "html")
         },
         "run as text": "s2sim.report.answer:result_text",
-        "run as html": "s2sim.report.html:result_html",
-        **{f"{name} as page": "s2sim.report.pages:result_page" for name in RESULTS.builtin},
+        "run as html": "s2sim.report.screens:result_html",
+        **{f"{name} as page": "s2sim.report.screens:result_page" for name in RESULTS.builtin},
     },
 )
 
@@ -146,9 +140,7 @@ class ResultForm(JsonForm):
     def table(self) -> Table:
         """Return its rows as a table of scalars, with units in the names of columns."""
         objects = getattr(self, self.tabulated) if self.tabulated else [self]
-        return table_of(
-            each.columns() if hasattr(each, "columns") else flat_scalars(json_value(each)) for each in objects
-        )
+        return table_of(row.columns() if hasattr(row, "columns") else flat_scalars(json_value(row)) for row in objects)
 
     def to_csv(self) -> str:
         """Return the rows as CSV."""
@@ -160,10 +152,7 @@ class ResultForm(JsonForm):
 
     @classmethod
     def load(cls, source: Path | str) -> Self:
-        """Return the result that `to_json`, or ``--json``, wrote: from a path, or a text that begins with a brace.
-
-        `S2SimError` says where that is no such result.
-        """
+        """Return the result that `to_json` or ``--json`` wrote, of a path or JSON text; `S2SimError` if it is none."""
         is_text = str(source).lstrip().startswith("{")
         text = str(source) if is_text else read_text(Path(source), noun="the result")
         try:
@@ -186,7 +175,6 @@ class ResultForm(JsonForm):
         return str(_VIEWS.get(f"{self.answers} as page")(self))
 
     def _repr_html_(self) -> str:
-        """Return the first screen for notebooks."""
         return str(_VIEWS.get(f"{self.answers} as html")(self))
 
 
@@ -218,8 +206,7 @@ class SchemaBuilder:
             return {"enum": list(inner)}
         if origin in (Annotated, Union, UnionType):
             # The only note there is: `MayBeInfinite`.
-            kinds = (inner[0], NoneType) if origin is Annotated else inner
-            return {"anyOf": [self.schema(each) for each in kinds]}
+            return {"anyOf": [self.schema(each) for each in ((inner[0], NoneType) if origin is Annotated else inner)]}
         if origin is np.ndarray:
             scalar = get_args(inner[1])[0]
             return {"type": "array", "items": {"type": "integer" if issubclass(scalar, np.integer) else "number"}}
@@ -299,6 +286,7 @@ class SchemaBuilder:
         raise TypeError(f"{value!r} is none of {kinds}")
 
 
+@cache
 def _hints(annotated: Any) -> dict[str, Any]:
     return get_type_hints(annotated, include_extras=True)
 
@@ -315,10 +303,9 @@ def schema_of(name: str) -> dict[str, Any]:
     kind = RESULTS.get(name)
     builder = SchemaBuilder()
     builder.schema(kind)
-    top = builder.definitions.pop(kind.__name__)
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"s2sim {name}, version {SCHEMA_VERSION}",
-        **top,
+        **builder.definitions.pop(kind.__name__),
         "$defs": builder.definitions,
     }

@@ -1,13 +1,11 @@
 """Judgements of rows: the rule of the choice that put each where it is, and the Pareto fronts of error and cost."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import inf, isclose
 from typing import NamedTuple
 
-from s2sim.experiment.choice import WORTHWHILE, Candidate, Choice, acceptable, candidates_of, choose, find_dominated
+from s2sim.experiment.choice import WORTHWHILE, Candidate, Choice, candidates_of, choose, find_dominated, rejected
 from s2sim.experiment.row_parts import Judgement
 from s2sim.experiment.rows import Row
 from s2sim.units import format_ratio, format_seconds
@@ -29,7 +27,6 @@ def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
     beaten = find_dominated(candidates)
     judged = []
     for row, each in zip(rows, candidates, strict=True):
-        reason = _explain(each, candidates, choice, beaten.get(each.name), max_error)
         judgement = Judgement(
             time_s=each.time_s,
             speedup=dense_s / each.time_s if each.time_s else 1.0 if dense_s == 0 else float("inf"),
@@ -38,7 +35,7 @@ def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
             as_dense=not each.baseline and isclose(each.time_s, dense_s, rel_tol=1e-9) and each.exact,
             exact=each.exact,
             doubt=each.doubt,
-            **reason._asdict(),
+            **_explain(each, candidates, choice, beaten.get(each.name), max_error)._asdict(),
         )
         judged.append(replace(row, judgement=judgement))
     return judged
@@ -59,7 +56,8 @@ def _explain(
         faster = f"a time of at most {format_seconds(dense.time_s / needed)}"
         if each.time_s >= dense.time_s:
             return Reason("not faster than dense", needed, faster)
-        small = "less than 1%" if each.doubt <= WORTHWHILE else "less than its extrapolation may be off"
+        doubted = "its extrapolation" if "gradients" in each.doubted else each.doubted
+        small = "less than 1%" if each.doubt <= WORTHWHILE else f"less than {doubted} may be off"
         return Reason(f"gains {small} on dense", needed, faster)
     accepted = f"--max-error {format_ratio(each.loss, 2)} or more"
     without = choice.without
@@ -68,7 +66,8 @@ def _explain(
     if without is not None and each is without.best:
         return Reason("chosen if nothing is assumed", needed, None)
     if each in (choice.lossy, choice.faster) or (without is not None and each is without.lossy):
-        return Reason("an alternative if its error is acceptable", needed, accepted)
+        condition = "training confirms it" if each.feedback else "its error is acceptable"
+        return Reason(f"an alternative if {condition}", needed, accepted)
     best = choice.lossy or choice.best
     if dominator is None and each.time_s <= best.time_s and each.loss > best.loss:
         return Reason(f"more error than {best.name}", needed, accepted)
@@ -94,10 +93,7 @@ def _lost_to(
 
 
 def pareto_front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:
-    """Return the option strings of the rows of one number of workers that are Pareto-optimal in error and cost.
-
-    Rows of equal error and cost are all on the front; a row with an unacceptable error never is.
-    """
+    """Return the option strings that are Pareto-optimal in error and cost at one number of workers, if acceptable."""
     best, best_cost = inf, -inf
     chosen = set()
     for row in sorted(rows, key=lambda row: (cost(row), _error(row))):
@@ -113,9 +109,8 @@ def pareto_fronts(rows: Sequence[Row]) -> tuple[frozenset[str], frozenset[str]]:
     # One rank alone sends nothing: what it would hand to a network stands for that.
     alone = rows[0].workers == 1
     by_bytes = pareto_front(rows, lambda row: row.payload_bytes_per_rank if alone else row.bytes_sent_per_rank)
-    return by_bytes, pareto_front(
-        rows, lambda row: row.time_s.total if row.iteration is None else row.iteration.total_s
-    )
+    by_time = pareto_front(rows, lambda row: row.time_s.total if row.iteration is None else row.iteration.total_s)
+    return by_bytes, by_time
 
 
 def _error(row: Row) -> float:
@@ -123,4 +118,4 @@ def _error(row: Row) -> float:
     if row.exact:
         return 0.0
     error = row.error.relative_l2
-    return inf if error is None or not acceptable(row, None) else error
+    return inf if error is None or rejected(row, None) is not None else error

@@ -1,8 +1,6 @@
 """The bandwidth lower bound of a recording as a library executes it."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache
 from math import inf
 
@@ -20,10 +18,7 @@ from s2sim.units import PS_PER_S
 
 
 def stages(script: Script) -> list[list[int]]:
-    """Return the calls of one rank in groups: each group completes on that rank before it posts the next.
-
-    Calls that need no gradient are left out: they may be over before the communication phase begins.
-    """
+    """Return a rank's calls in groups that complete before the next is posted, without those that need no gradient."""
     groups: list[list[int]] = [[]]
     open_calls: set[int] = set()
     for step in script:
@@ -76,11 +71,8 @@ def communication_bound(
     scripts = recording.distinct_scripts
     found = [_sum_bounds([stage_bound(tuple(calls)) for calls in stages(script)]) for script in scripts]
     if any(call.ranks for call in recording.calls):
-        sent = [
-            (demand, plan.lowered[call].ranks)
-            for call in _calls_of_phase(recording)
-            for demand in plan.lowered[call].demands
-        ]
+        lowered = [plan.lowered[call] for call in _calls_of_phase(recording)]
+        sent = [(demand, each.ranks) for each in lowered for demand in each.demands]
         members = [ranks for _, ranks in sent]
         all_of_it = lower_bound([demand for demand, _ in sent], cuts, assisted=assisted, members=members)
         found.append(LowerBound(max(all_of_it.seconds - work_s, 0.0), all_of_it.derivation))
@@ -88,8 +80,7 @@ def communication_bound(
 
 
 def _sum_bounds(bounds: Sequence[LowerBound]) -> LowerBound:
-    longest = max(bounds, key=lambda bound: bound.seconds)
-    return LowerBound(sum(bound.seconds for bound in bounds), longest.derivation)
+    return LowerBound(sum(bound.seconds for bound in bounds), max(bounds, key=lambda bound: bound.seconds).derivation)
 
 
 def iteration_bound_s(executed: ExecutedRecording) -> float:
@@ -102,7 +93,8 @@ def iteration_bound_s(executed: ExecutedRecording) -> float:
     scenario, iterations, recording = executed.scenario, executed.iterations, executed.recording
     assert scenario.training is not None
     assert iterations is not None
-    compute, cuts = scenario.training.compute, executed.timer.cuts()
+    work, cuts = executed.rank_work, executed.timer.cuts()
+    compute = work.compute
     settings = scenario.training.conditions(recording.workers, recording.steps, scenario.seed)
     assisted = any(launch.timed.schedule.assisted for launch in iterations.launches)
     alone_s = float(settings.slower.min()) / PS_PER_S
@@ -117,14 +109,22 @@ def iteration_bound_s(executed: ExecutedRecording) -> float:
     )[::-1]
     found = [compute_s]
     sent: dict[tuple[str, int, tuple[int, ...]], Demand] = {}
-    for ready_s, _, leaving in later:
-        plan = make_plan(leaving.recording, scenario.library)
-        for call in _calls_of_phase(leaving.recording):
-            for demand in plan.lowered[call].demands:
-                key = (demand.kind, demand.root, plan.lowered[call].ranks)
+
+    def crossing_s(more: Iterable[LoweredCall]) -> float:
+        """Return the bound of all calls so far and of some more, in seconds."""
+        for lowered in more:
+            for demand in lowered.demands:
+                key = (demand.kind, demand.root, lowered.ranks)
                 sent[key] = merge_into_launch([sent[key], demand]) if key in sent else demand
         members = [ranks for _, _, ranks in sent]
-        bound = lower_bound(list(sent.values()), cuts, assisted=assisted, members=members)
-        chain_s = bound.seconds / leaving.recording.steps
+        return lower_bound(list(sent.values()), cuts, assisted=assisted, members=members).seconds
+
+    for ready_s, _, leaving in later:
+        plan = make_plan(leaving.recording, scenario.library)
+        calls = [plan.lowered[call] for call in _calls_of_phase(leaving.recording)]
+        chain_s = crossing_s(calls) / leaving.recording.steps
         found.append(before_s + ready_s + chain_s + optimizer_s if settings.waits_for_all else chain_s)
+    if gathers := work.gathers.in_order(settings.accumulate):
+        plans = [make_plan(gather.exchange.recording, scenario.library) for gather in gathers]
+        found.append(crossing_s(lowered for plan in plans for lowered in plan.lowered) + optimizer_s)
     return max(found)

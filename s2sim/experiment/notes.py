@@ -1,7 +1,5 @@
 """The notes that a reader of a run's numbers needs."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from itertools import chain
@@ -11,23 +9,29 @@ import numpy as np
 from s2sim.collectives.schedules.demand import nccl_tests_bytes
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
 from s2sim.errors import S2SimWarning
+from s2sim.experiment.codec_costs import KERNELS, codec_costs
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.record import RecordedReducer, format_names
 from s2sim.experiment.run_extrapolation import RunExtrapolation
-from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
-from s2sim.experiment.scenario.faults import healthy_and_damaged_routes, warn_of_idle_faults
+from s2sim.experiment.scenario.cluster import (
+    extrapolated_constants_notes,
+    healthy_and_damaged_routes,
+    warn_of_idle_faults,
+)
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.scenario.training import TrainingIteration
 from s2sim.experiment.spec import BASELINES, RunSpec
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.libraries.library import TIMING, TIMING_OPTIONS, Library
 from s2sim.libraries.lowering_tables import IDEAL
+from s2sim.profiles.read import RecordedJob
 from s2sim.reducers.script import AwaitGradient
+from s2sim.simulation.bucketing.sharded import ShardedDiscipline
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.simulation.plan import make_plan
 from s2sim.topology.shape import ClusterShape
-from s2sim.units import PS_PER_S, format_seconds
+from s2sim.units import PS_PER_S, format_bytes, format_number_of, format_seconds
 
 
 def fault_notes(
@@ -70,20 +74,35 @@ def compute_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[R
     return notes
 
 
+def codec_notes(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
+    """Return a note on what codecs cost, where that is not their kernels alone."""
+    if scenario.codec_as == "kernels":
+        return []
+    costs = {item.option_string: codec_costs(item.reducer, scenario.codec_as) for item in recorded}
+    each = "; ".join(f"{name} {cost.text}" for name, cost in costs.items() if cost != KERNELS)
+    measured = "; measured times count instead where authors left such" if scenario.codec_as == "published" else ""
+    return [f"codecs cost, where they work, beside their kernels' memory traffic: {each or 'nothing'}{measured}"]
+
+
+def _job_notes(job: RecordedJob) -> list[str]:
+    notes = [
+        f"recorded on {format_number_of(job.ranks, 'rank')} ({job.host}, {job.device}, PyTorch {job.torch})",
+        f"an iteration took {format_seconds(job.iteration_s)} there, communication and waiting included",
+    ]
+    if not job.compute_alone and job.ranks > 1:
+        notes.append("forward and backward are as slow as communication made them: alone=True records them alone")
+    return notes
+
+
 def _iteration_notes(
     scenario: ReducerScenario, training: TrainingIteration, recorded: Sequence[RecordedReducer]
 ) -> list[str]:
     profile = training.profile
-    times = ", ".join(
-        f"{what} {format_seconds(time_ps / PS_PER_S)}"
-        for what, time_ps in (
-            ("forward", profile.forward_ps),
-            ("backward", profile.backward_ps),
-            ("optimizer", profile.optimizer_ps),
-        )
-    )
+    parts = ("forward", "backward", "optimizer")
+    times = ", ".join(f"{what} {format_seconds(getattr(profile, f'{what}_ps') / PS_PER_S)}" for what in parts)
     where, batch = f"{profile.gpu} in {profile.precision}", f"{profile.batch} x {profile.sample} a GPU"
     notes = [f"iterations of {profile.model} on {where}, {batch}: {times} ({profile.kind}: {profile.source})"]
+    notes += [] if training.job is None else _job_notes(training.job)
     if training.accumulate > 1:
         notes.append(f"{training.accumulate} mini-batches are computed before gradients are exchanged")
     if training.compute_cv:
@@ -102,6 +121,18 @@ def _iteration_notes(
         kernels = f"communication kernels take their share of {gpu.multiprocessors} multiprocessors and of memory"
         kernels += " from compute"
     notes.append(f"exchange by {training.discipline.text}, {codec}; {kernels}")
+    if isinstance(training.discipline, ShardedDiscipline):
+        work = training.on_ranks(scenario.timer(recorded[0].recording.workers), scenario.dtype, gpu)
+        there = "" if gpu.memory_bytes is None else f" of {format_bytes(gpu.memory_bytes)}"
+        notes.append(
+            f"a GPU holds {format_bytes(work.state_bytes)}{there} of parameters, gradients and optimizer states, which "
+            f"{work.shards} ranks divide, and of whole parameters while they are used; activations come on top"
+        )
+        if whole := [item for item in recorded if not item.shards and work.shards > 1]:
+            notes.append(
+                f"{format_names(whole)}: every rank ends with the whole mean and keeps its part, as the program has no "
+                "form for shards"
+            )
     waiting = [item.option_string for item in recorded if item.reducer.traits.scope == "gradient"]
     if waiting and any(len(item.exchange) > 1 for item in recorded):
         notes.append(f"{', '.join(waiting)}: defined over the whole gradient, and wait until all of it is there")
@@ -112,11 +143,8 @@ def library_notes(library: Library, shape: ClusterShape, recorded: Sequence[Reco
     """Return the differences from the ideal library, and what of the library is not counted."""
     if library.name == IDEAL.name:
         packed = [item for item in recorded if any(call.op == "or" for call in item.recording.calls)]
-        if not packed:
-            return []
-        return [
-            f"{format_names(packed)}: bits are all-reduced with OR, which MPI has and NCCL has not; there, bitmap=byte"
-        ]
+        text = "bits are all-reduced with OR, which MPI has and NCCL has not; there, bitmap=byte"
+        return [f"{format_names(packed)}: {text}"] if packed else []
     name = library.option_string
     plans = [(item, make_plan(item.recording, library), make_plan(item.recording)) for item in recorded]
     differing = [
@@ -151,12 +179,8 @@ def warn_of_idle_library_options(text: str | None, library: Library, recorded: S
     """Warn of options given for the library that decided nothing; not of those of a topology (None)."""
     if text is None:
         return
-    used = {
-        option
-        for item in recorded
-        for lowered in make_plan(item.recording, library).lowered
-        for option in lowered.options
-    }
+    plans = [make_plan(item.recording, library) for item in recorded]
+    used = {option for plan in plans for lowered in plan.lowered for option in lowered.options}
     for option in library.given_options:
         why = "no reducer asks for what it decides"
         if option in TIMING_OPTIONS:
@@ -200,6 +224,7 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
             f"training holds gradients in {scenario.dtype}: what is not compressed travels so, rounded from what was "
             "recorded, and no reducer counts as lossy for that; GPU work is counted as for float32"
         )
+    notes += codec_notes(scenario, recorded)
     notes += compute_notes(spec, scenario, recorded)
     if spec.max_error is None:
         notes.append(
@@ -209,12 +234,8 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
     plans = [make_plan(item.recording, library) for item in recorded]
     kinds = sorted({demand.kind for plan in plans for lowered in plan.lowered for demand in lowered.demands})
     if not isinstance(scenario.algorithm, str):
-        able = scenario.algorithm.kinds
-        notes += [
-            f"{spec.collective} does not run {kind}: the fastest that does ran instead"
-            for kind in kinds
-            if kind not in able
-        ]
+        unable = [kind for kind in kinds if kind not in scenario.algorithm.kinds]
+        notes += [f"{spec.collective} does not run {kind}: the fastest that does ran instead" for kind in unable]
     notes += _granularity_note(trace, recorded)
     for item in recorded:
         error, sized = item.errors.compressed.relative_l2, item.reducer.options().get("error") is not None
@@ -264,17 +285,31 @@ def caveats_of(
 ) -> tuple[str, ...]:
     """Return the notes without which the verdict would mislead."""
     of_wire = overhead_note(scenario.library, scenario.shape)
+    plans = [make_plan(item.recording, scenario.library) for item in recorded]
+    demands = [demand for plan in plans for lowered in plan.lowered for demand in lowered.demands]
+    sent = {(demand.kind, nccl_tests_bytes(demand)) for demand in demands if demand.ranks > 1}
     return (
         *([] if beyond is None else [beyond.sentence()]),
         *([] if of_wire is None else [of_wire]),
+        *_recorded_note(scenario),
         *_groups_note(scenario),
         *_few_ranks_note(scenario, recorded),
-        *_outside_fit_notes(scenario, recorded),
+        *extrapolated_constants_notes(scenario.library, scenario, recorded[0].recording.workers, sent),
         *_missing_baselines_note(recorded),
         *_missing_hierarchy_note(scenario, recorded),
         *fault_notes(scenario, recorded, executed),
         *([INTERRUPTED_NOTE] if interrupted else []),
     )
+
+
+def _recorded_note(scenario: ReducerScenario) -> list[str]:
+    """Return what the recorded job says of the model, or how it could."""
+    training = scenario.training
+    if training is None or training.job is None:
+        return []
+    if training.recorded is None:
+        return ["the recorded job is not predicted on its own network: record it with network=True, which times that"]
+    return [training.recorded.text]
 
 
 def _few_ranks_note(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
@@ -291,26 +326,12 @@ def _few_ranks_note(scenario: ReducerScenario, recorded: Sequence[RecordedReduce
 
 
 def _groups_note(scenario: ReducerScenario) -> list[str]:
-    if scenario.groups is None:
-        return []
-    if scenario.training is not None:
-        return list(scenario.training.notes)
+    if scenario.groups is None or scenario.training is not None:
+        return [] if scenario.training is None else list(scenario.training.notes)
     each = (
         f"all {scenario.groups.count} data-parallel groups exchange at once, a rank a gradient as large as the trace's"
     )
     return [f"{each}; without --profile nothing is known of what tensor- and pipeline-parallel ranks send each other"]
-
-
-def _outside_fit_notes(scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:
-    library = scenario.library
-    demands = [
-        demand
-        for item in recorded
-        for lowered in make_plan(item.recording, library).lowered
-        for demand in lowered.demands
-    ]
-    sent = {(demand.kind, nccl_tests_bytes(demand)) for demand in demands if demand.ranks > 1}
-    return extrapolated_constants_notes(library, scenario, recorded[0].recording.workers, sent)
 
 
 def _granularity_note(trace: AnyTrace, recorded: Sequence[RecordedReducer]) -> list[str]:

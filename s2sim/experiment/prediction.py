@@ -1,7 +1,5 @@
 """The two halves of a run: what reducers do on gradients, and the time that this takes on a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from typing import Any
@@ -10,6 +8,7 @@ import numpy as np
 
 from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.timer import Timer
+from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
 from s2sim.experiment.lower_bounds import communication_bound, iteration_bound_s
 from s2sim.experiment.progress import SILENT, ProgressWatcher
@@ -23,10 +22,12 @@ from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec, ste
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.reducers.measure import Error
 from s2sim.reducers.script import Recording, count_rounds, payload_bytes
-from s2sim.simulation.bucketing.policy import Bucket
+from s2sim.seeds import named_generator
+from s2sim.simulation.bucketing.policy import Bucket, merge_recordings
+from s2sim.simulation.bucketing.sharded import Groups, ShardedDiscipline, shard_recording
 from s2sim.simulation.run import Replay
 from s2sim.topology.cluster import Cluster
-from s2sim.uncertainty.interval import Band, band_of_draws, run_class, shipped_factors
+from s2sim.uncertainty.interval import Band, band_of_draws, interval_of, run_class, shipped_factors
 from s2sim.units import PS_PER_S, format_rate
 
 
@@ -67,8 +68,7 @@ def record(
     buckets: tuple[Bucket, ...] = ()
     what: list[Any] = ["run", ranks]
     if training is not None:
-        timer = scenario.timer(ranks).with_profile(scenario.library.profile)
-        buckets = training.buckets(timer, scenario.dtype)
+        buckets = training.buckets(scenario.timer(ranks).with_profile(scenario.library.profile), scenario.dtype)
         what += [[each.name, each.shape, each.sparse] for each in training.profile.tensors]
         what += [training.model.name, [each.tensors for each in buckets]]
     found: dict[str, RecordedReducer] = {}
@@ -103,27 +103,49 @@ def record(
         found |= through_store(scenario, reducers, [*what, few], run)
     names = [item.option_string for item in scenario.reducers]
     # As it is written here: another spelling of the same options has the same recording.
-    return [replace(found[name], option_string=name) for name in names if name in found], refused
+    records = [replace(found[name], option_string=name) for name in names if name in found]
+    if training is not None and isinstance(training.discipline, ShardedDiscipline):
+        nodes = scenario.healthy(ranks).node_of_rank.tolist()
+        optional = {item.option_string for item in scenario.reducers if item.optional}
+        return shard_records(records, training.discipline.groups(nodes), optional, refused), refused
+    return records, refused
+
+
+def shard_records(
+    records: Sequence[RecordedReducer], groups: Groups, optional: set[str], refused: list[Refused]
+) -> list[RecordedReducer]:
+    """Return what ranks with shards do, see `shard_recording`; optional reducers that cannot go to ``refused``."""
+    sharded = []
+    for item in records:
+        try:
+            sharded.append(_shard_record(item, groups))
+        except S2SimError as error:
+            if item.option_string not in optional:
+                raise OptionError(f"{item.option_string}: {error}") from None
+            refused.append(Refused(item.option_string, item.recording.workers, str(error)))
+    return sharded
+
+
+def _shard_record(item: RecordedReducer, groups: Groups) -> RecordedReducer:
+    known = {id(each.recording): shard_recording(each.recording, groups) for each in item.exchange}
+    if item.reducer.traits.estimates == "weights":
+        raise S2SimError("every rank has a model of its own, of which no other could keep a part")
+    exchange = tuple(replace(each, recording=known[id(each.recording)]) for each in item.exchange)
+    shards = all(known[id(each.recording)] is not each.recording for each in item.exchange)
+    return replace(item, recording=merge_recordings(exchange), exchange=exchange, shards=shards)
 
 
 def execute(
     scenario: ReducerScenario, recorded: Sequence[RecordedReducer], timers: dict[str | None, Timer] | None = None
 ) -> list[ExecutedRecording]:
-    """Return each recording on the scenario's cluster, by the algorithm of its reducer if that has one.
-
-    Nothing is simulated until a time is read. ``timers`` of the same cluster, by algorithm, keep what they have timed;
-    missing ones are added.
-    """
+    """Return recordings on a cluster by their reducers' algorithms; ``timers``, by algorithm, keep their times."""
     ranks, timers = recorded[0].recording.workers, {} if timers is None else timers
     routes = next((timer.ways for timer in timers.values()), None) or scenario.route_table(ranks)
     routes.kept = routes.kept or KeptSchedules(routes)
     scenarios = {name: scenario.running(name) for name in dict.fromkeys(item.reducer.runs_by for item in recorded)}
     for name, running in scenarios.items():
         timers[name] = timers.get(name) or running.timer(ranks, routes)
-    return [
-        ExecutedRecording(item.recording, scenarios[item.reducer.runs_by], timers[item.reducer.runs_by], item.exchange)
-        for item in recorded
-    ]
+    return [ExecutedRecording.of(one, scenarios[one.reducer.runs_by], timers[one.reducer.runs_by]) for one in recorded]
 
 
 def predict(
@@ -168,7 +190,7 @@ def make_row(
     compared = scenario.compute_ps is not None or scenario.training is not None
     own_ps, dense_ps = executed.compared_ps, dense.compared_ps
     rounds, errors = count_rounds(recorded.recording), recorded.errors
-    band, draws_s = band_of(executed)
+    band, draws_s = band_of(executed, recorded.option_string)
     return Row(
         name=recorded.reducer.traits.name,
         reducer=recorded.option_string,
@@ -218,6 +240,7 @@ def make_row(
         total_real_s=executed.replayed(executed.real_plan).total_ps / PS_PER_S if thorough else None,
         bytes_sent_real_per_rank=mean_bytes(executed.sent_real(), recorded.recording),
         assumes=recorded.assumes,
+        recorded_error=recorded_error(scenario),
         band=band,
         band_draws_s=draws_s,
     )
@@ -225,14 +248,11 @@ def make_row(
 
 def bottleneck_text(replay: Replay, cluster: Cluster, steps: int = 1) -> str:
     """Return the longest phase and the busiest link of a replay of ``steps`` steps as text."""
-    phases = {
-        "encoding": replay.encode_ps,
-        "transfers and waiting": replay.communication_ps,
-        "decoding": replay.decode_ps,
-    }
     if replay.total_ps == 0:
         return "nothing takes time"
-    phase, longest = max(phases.items(), key=lambda item: item[1])
+    names = ("encoding", "transfers and waiting", "decoding")
+    times_ps = (replay.encode_ps, replay.communication_ps, replay.decode_ps)
+    phase, longest = max(zip(names, times_ps, strict=True), key=lambda item: item[1])
     text = f"{longest / replay.total_ps:.0%} of the communication phase goes to {phase}"
     busiest = busiest_link(replay, cluster, steps)
     if busiest is None:
@@ -261,6 +281,8 @@ def _iteration(executed: ExecutedRecording) -> IterationRow | None:
         streams=training.streams,
         lower_bound=iteration_bound_s(executed),
         waiting_mean=iterations.waiting_ps / PS_PER_S,
+        state_bytes=executed.rank_work.state_bytes,
+        parameter_bytes=executed.rank_work.gathers.received_bytes(training.accumulate),
     )
 
 
@@ -286,7 +308,31 @@ def _collectives(recording: Recording, replay: Replay) -> tuple[CollectiveRow, .
     return tuple(rows)
 
 
-def band_of(executed: ExecutedRecording) -> tuple[Band | None, tuple[float, ...]]:
+def recorded_error(scenario: ReducerScenario) -> float | None:
+    """Return by which share the prediction of the recorded job is off; None without one."""
+    recorded = None if scenario.training is None else scenario.training.recorded
+    return None if recorded is None else recorded.error
+
+
+# Draws of what the prediction of a recorded job leaves, of which 90 % lie within this many standard deviations.
+_DRAWS, _WITHIN_90 = 400, 1.645
+
+
+def band_of(executed: ExecutedRecording, name: str) -> tuple[Band | None, tuple[float, ...]]:
+    """Return the interval of a reducer's time, see `_library_band`, wider by what a recorded job was off."""
+    band, draws_s = _library_band(executed)
+    error = recorded_error(executed.scenario)
+    if error is None:
+        return band, draws_s
+    time_s = executed.compared_ps / PS_PER_S
+    factors = np.exp(named_generator(0, "recorded", name).standard_normal(_DRAWS) * np.log1p(error) / _WITHIN_90)
+    more_s = (np.resize(draws_s, _DRAWS) if draws_s else 0.0) + time_s * (factors - 1)
+    low_s, high_s = interval_of(time_s + more_s)
+    of = f"{'' if band is None else f'{band.of}; '}the prediction of the recorded job, off by {error:.1%}"
+    return Band(min(low_s, time_s), max(high_s, time_s), of), tuple(more_s.tolist())
+
+
+def _library_band(executed: ExecutedRecording) -> tuple[Band | None, tuple[float, ...]]:
     """Return the 90 % interval of the compared time of a replay, and the seconds that each draw of errors adds to it.
 
     All replays use the same draws. Communication grows in proportion to its launches; of an iteration, what is exposed
@@ -298,12 +344,13 @@ def band_of(executed: ExecutedRecording) -> tuple[Band | None, tuple[float, ...]
     launches = [launch for launch in replay.launches if launch.end_ps > max(launch.start_ps, 0)]
     if not isinstance(profile, NcclProfile) or executed.scenario.faults or executed.scenario.groups or not launches:
         return None, ()
-    lengths_ps, drawn_ps = 0, np.zeros(1)
+    lengths_ps, drawn_ps, assumed = 0, np.zeros(1), dict[str, None]()
     for launch in launches:
         cluster, demand = executed.timer.within(launch.ranks).cluster, launch.timed.schedule.demand
         run = run_class(cluster, profile, demand.kind)
         if run is None:
             return None, ()
+        assumed |= dict.fromkeys(run.assumed)
         lengths_ps += launch.end_ps - launch.start_ps
         drawn_ps = drawn_ps + (launch.end_ps - launch.start_ps) * shipped_factors(run, demand.buffer_bytes)
     longer = drawn_ps / lengths_ps
@@ -316,4 +363,4 @@ def band_of(executed: ExecutedRecording) -> tuple[Band | None, tuple[float, ...]
         more_ps = np.maximum(longer * exposed_ps, longer * all_ps - room_ps) - exposed_ps
     compared_s = executed.compared_ps / PS_PER_S
     more_s = more_ps / PS_PER_S
-    return band_of_draws(compared_s, compared_s + more_s), tuple(more_s.tolist())
+    return band_of_draws(compared_s, compared_s + more_s, assumed), tuple(more_s.tolist())

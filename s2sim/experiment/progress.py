@@ -1,7 +1,5 @@
 """What a long computation tells whoever watches it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterator
 from typing import TypeVar
 

@@ -1,7 +1,5 @@
 """Speed-up over dense against the rate that limits a cluster: break-even as a curve."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from math import inf, isfinite, sqrt
@@ -42,14 +40,12 @@ def rate_of(shape: ClusterShape, field: str) -> float:
 _FLAT, _CEILING_PRECISION = 1.001, 1.02
 # A link that is busy for less of a communication phase does not limit it.
 _BUSY = 0.5
-_LINKS = {"pcie": "PCIe", "nvlink": "NVLink", "nic": "network interfaces"}
+_LINKS = {"pcie": "PCIe", "nvlink": "NVLink", "nic": "a network interface", "gpu": "a link between GPUs"}
+_LINKS |= {"socket": "host memory", **dict.fromkeys(("node", "dim"), "a link between nodes")}
 
 
 class RateReplays:
-    """Compared times of recorded reducers, ``dense`` among them, on the same cluster at other rates; computed once.
-
-    ``varied`` is the topology field of the rate; ``ways`` are routes on the cluster, if known.
-    """
+    """Compared times of recorded reducers at other rates, the topology's ``varied`` field; ``ways``: known routes."""
 
     def __init__(
         self,
@@ -97,23 +93,19 @@ class RateReplays:
         return self._phases[rate_Bps, reducer]
 
     def ceiling(self, lowest_Bps: float, highest_Bps: float) -> tuple[float, str] | None:
-        """Return the rate above which dense communicates no faster, to 2 %, and the links that limit it there.
-
-        None if it is faster up to ``highest_Bps``, or if latency limits it.
-        """
+        """Return the rate, to 2 %, above which dense is no faster, and what limits; None if beyond, or by latency."""
         least_ps = self.phase_at(highest_Bps, self._dense)
         low, high = lowest_Bps, highest_Bps
         while high > low * _CEILING_PRECISION:
             middle = sqrt(low * high)
-            flat = self.phase_at(middle, self._dense) <= least_ps * _FLAT
-            low, high = (low, middle) if flat else (middle, high)
+            low, high = (low, middle) if self.phase_at(middle, self._dense) <= least_ps * _FLAT else (middle, high)
         if high == highest_Bps or low == lowest_Bps:
             return None
         fastest = self._executed(highest_Bps, self._dense)
         busiest = busiest_link(fastest.replay, fastest.timer.cluster)
         if busiest is None or busiest.share < _BUSY:
             return None
-        return high, f"{_LINKS.get(busiest.kind, 'links between switches')} at {format_bytes(busiest.rate_Bps)}/s"
+        return high, f"{_LINKS.get(busiest.kind, 'a link between switches')} at {format_bytes(busiest.rate_Bps)}/s"
 
     def plain_timer(self, rate_Bps: float, ranks: int) -> Timer:
         """Return the timer of some ranks on the plain cluster at a rate, by which extrapolation is checked."""
@@ -132,8 +124,7 @@ class RateReplays:
         if timed not in self._timers:
             scenario = self._at(rate_Bps).running(self._algorithms[reducer])
             self._timers[timed] = scenario.timer(self._workers, self._ways)
-        item = self._recorded[reducer]
-        return ExecutedRecording(item.recording, self._scenario, self._timers[timed], item.exchange)
+        return ExecutedRecording.of(self._recorded[reducer], self._scenario, self._timers[timed])
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,8 +154,7 @@ def rate_curves(spec: RunSpec, rates_Bps: Sequence[float]) -> RateCurves:
     if not rates_Bps or not all(isfinite(rate) and rate > 0 for rate in rates_Bps):
         raise OptionError(f"rates_Bps = {list(rates_Bps)} must be numbers of bytes per second above 0, at least one")
     scenario = resolve_run(spec)
-    workers = scenario.ranks_of(max(spec.workers))
-    recorded, _ = record(scenario, workers)
+    recorded, _ = record(scenario, scenario.ranks_of(max(spec.workers)))
     return rate_curves_of(scenario, recorded, rates_Bps)
 
 

@@ -1,7 +1,5 @@
 """Reducers run once on real gradients: their scripts, and the distance of their results to the exact mean."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache, reduce
@@ -19,15 +17,7 @@ from s2sim.gradients.models import Model
 from s2sim.gradients.read_trace import shipped_directories
 from s2sim.gradients.scaling import assign_tables
 from s2sim.gradients.statistics import GradientTable, trace_statistics
-from s2sim.reducers.measure import (
-    Errors,
-    consensus_distance,
-    final_results,
-    mean_float64,
-    norm,
-    share_within,
-    worst_error,
-)
+from s2sim.reducers import measure
 from s2sim.reducers.rank import ErrorBound, Reducer
 from s2sim.reducers.run import OtherSteps, run_reducer
 from s2sim.reducers.script import AwaitGradient, Recording
@@ -168,10 +158,11 @@ class RecordedReducer:
     option_string: str
     reducer: Reducer
     recording: Recording
-    errors: Errors
+    errors: measure.Errors
     bound: BoundRow | None
     consensus: float | None
     exchange: tuple[BucketExchange, ...] = ()
+    shards: bool = False  # Whether each rank ends with its part of the mean alone
 
     @property
     def assumes(self) -> str | None:
@@ -222,10 +213,11 @@ def record(
         exact = means(reducer.period)
         ran = run_reducer(reducer, gradients, seed=seed, others=others)
         compressed = reducer.compresses(gradients[0])
-        results = final_results(ran.results, reducer.traits)
-        errors = worst_error(results, exact, compressed)
+        results = measure.final_results(ran.results, reducer.traits)
+        errors = measure.worst_error(results, exact, compressed)
         bound = make_bound_row([(ran.instances[0].error_bound(), compressed)], results[0].mean, exact)
-        return RecordedReducer(asked.option_string, reducer, ran.recording, errors, bound, consensus_distance(results))
+        apart = measure.consensus_distance(results)
+        return RecordedReducer(asked.option_string, reducer, ran.recording, errors, bound, apart)
 
     return record_each(reducers, len(gradients), record_one, on_reducer)
 
@@ -252,13 +244,13 @@ def record_each(
 
 def exact_means(gradients: Sequence[Gradient], others: OtherSteps | None) -> Callable[[int], Gradient]:
     """Return what returns the exact float64 mean over ranks, summed over a period of steps; each is computed once."""
-    first = mean_float64(gradients)
+    first = measure.mean_float64(gradients)
 
     @cache
     def over(period: int) -> Gradient:
         if others is None:
             return first if period == 1 else first.map(lambda values: values * period)
-        return reduce(add, (mean_float64(others(step)) for step in range(1, period)), first)
+        return reduce(add, (measure.mean_float64(others(step)) for step in range(1, period)), first)
 
     return over
 
@@ -266,11 +258,7 @@ def exact_means(gradients: Sequence[Gradient], others: OtherSteps | None) -> Cal
 def make_bound_row(
     parts: Sequence[tuple[ErrorBound | None, Sequence[int]]], mean: Gradient, exact: Gradient
 ) -> BoundRow | None:
-    """Return the published bound as a share of the norm, and the share of the elements for which it holds.
-
-    ``parts`` are the bounds of layers that ran together with the indices of those that are compressed; None if one
-    of them has no bound.
-    """
+    """Return the published bound over the norm, and its share of elements, of layers' ``parts``; None for none."""
     limits, lengths, laws, told = {}, [], [], []
     for bound, compressed in parts:
         layers = [index for index in compressed if exact.layers[index].size]
@@ -278,7 +266,7 @@ def make_bound_row(
             continue
         if bound is None:
             return None
-        own = [norm(exact, [index]) for index in layers]
+        own = [measure.norm(exact, [index]) for index in layers]
         for index, length, element in zip(layers, own, bound.element, strict=True):
             # A sum and its quotient are rounded to float32.
             rounding = _FLOAT32_ROUNDING * float(np.abs(stored(exact.layers[index])).max(initial=0.0))
@@ -293,7 +281,7 @@ def make_bound_row(
     return BoundRow(
         element=max(limits.values()) / whole if whole else 0.0,
         share=min(bound.share for bound in told),
-        share_found=share_within(mean, exact, limits),
+        share_found=measure.share_within(mean, exact, limits),
         relative_l2=hypot(*laws) / whole if whole and len(laws) == len(lengths) else None,
         source=told[0].source,
     )

@@ -4,8 +4,6 @@ An entry is a file named by the hash of all that its content follows from. It ho
 is read only if the hash is right; a damaged one is recorded anew.
 """
 
-from __future__ import annotations
-
 import hashlib
 import os
 import pickle
@@ -92,22 +90,16 @@ class RecordingStore:
         return removed
 
 
-def cache_folder() -> Path | None:
-    """Return the folder of the store; None if the environment turns it off."""
+def recording_store() -> RecordingStore | None:
+    """Return the store of the user; None if the environment turns it off."""
     named = os.environ.get(VARIABLE, "")
     if named.lower() == "off":
         return None
     if named:
-        return Path(named)
+        return RecordingStore(Path(named))
     from platformdirs import user_cache_path
 
-    return user_cache_path("s2sim") / "recordings"
-
-
-def recording_store() -> RecordingStore | None:
-    """Return the store of the user; None if the environment turns it off."""
-    folder = cache_folder()
-    return None if folder is None else RecordingStore(folder)
+    return RecordingStore(user_cache_path("s2sim") / "recordings")
 
 
 def through_store(

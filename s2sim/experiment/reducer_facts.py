@@ -1,9 +1,8 @@
 """Facts of every reducer, from its declarations and one run of it."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
+import json
 import re
 import warnings
 from collections.abc import Sequence
@@ -16,10 +15,10 @@ from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.json_form import JsonForm
 from s2sim.gradients.gradient import Gradient
 from s2sim.options import value_text
-from s2sim.reducers.registry import REDUCERS, make_reducer, reducer_names, resolved_options
+from s2sim.reducers.catalogue import option_text
+from s2sim.reducers.registry import PRESETS, REDUCERS, make_reducer, reducer_names, resolved_options
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Recording, count_rounds
-from s2sim.reducers.systems.presets import PRESETS
 from s2sim.reducers.wrappers.error_feedback import Feedback
 
 _SECTION = re.compile(r"^(Attributes|Parameters|Examples|Raises|Notes)\n-+$", re.MULTILINE)
@@ -46,7 +45,7 @@ def describe_class(cls: type) -> tuple[str, ...]:
 def describe_options(cls: type) -> tuple[OptionDoc, ...]:
     """Return the options of a dataclass, in the order of its fields.
 
-    >>> from s2sim.reducers.systems.global_topk import TopKA2A
+    >>> from s2sim.reducers.systems.topk import TopKA2A
     >>> [(option.name, option.default) for option in describe_options(TopKA2A)]
     [('density', '0.01'), ('calls', 'separate')]
     """
@@ -58,8 +57,8 @@ def describe_options(cls: type) -> tuple[OptionDoc, ...]:
     for item in dataclasses.fields(cls):
         if item.init:
             type_text, text = documented.get(item.name, ("", ""))
-            if "text" in item.metadata:
-                type_text, text = _type_text(hints[item.name]), item.metadata["text"]
+            if (own_text := option_text(cls, item)) is not None:
+                type_text, text = _type_text(hints[item.name]), own_text
             default = "none" if item.default is MISSING or item.default is None else value_text(item.default)
             found.append(OptionDoc(item.name, type_text, default, text))
     return tuple(found)
@@ -74,14 +73,13 @@ def _type_text(kind: Any) -> str:
     if get_origin(kind) in (Union, UnionType):
         return f"{_type_text(get_args(kind)[0])}, optional"
     if get_origin(kind) is Literal:
-        return "{" + ", ".join(f'"{each}"' for each in get_args(kind)) + "}"
+        return "{" + ", ".join(map(json.dumps, get_args(kind))) + "}"
     return str(getattr(kind, "__name__", kind))
 
 
 def _attribute_docs(cls: type) -> dict[str, tuple[str, str]]:
     """Return type and description of the entries of the section "Attributes" of a class's own docstring."""
-    text = inspect.cleandoc(cls.__doc__ or "")
-    _, _, section = text.partition("Attributes\n----------\n")
+    _, _, section = inspect.cleandoc(cls.__doc__ or "").partition("Attributes\n----------\n")
     found: dict[str, tuple[str, str]] = {}
     names: list[str] = []
     for line in _SECTION.split(section, maxsplit=1)[0].splitlines():
@@ -191,13 +189,8 @@ def _run(name: str, gradients: Sequence[Gradient]) -> Recording | None:
 
 def _collectives(recording: Recording) -> list[str]:
     """Return the collectives of a rank that takes part in most."""
-    own = max(
-        (
-            [call for call in recording.calls if not call.ranks or rank in call.ranks]
-            for rank in range(recording.workers)
-        ),
-        key=len,
-    )
+    ranks = range(recording.workers)
+    own = max(([call for call in recording.calls if not call.ranks or rank in call.ranks] for rank in ranks), key=len)
     kinds = groupby("exchange" if call.op == "peers" else call.kind.replace("_", "-") for call in own)
     counts = ((kind, len(list(same))) for kind, same in kinds)
     return [kind if count == 1 else f"{count} {kind}" for kind, count in counts]

@@ -1,13 +1,13 @@
 """The numbers of workers, mini-batches and hardware constants with which a choice holds."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import groupby, pairwise
-from math import sqrt
+from math import inf, sqrt
+
+import numpy as np
 
 from s2sim.experiment.break_even import pays, search_loads
 from s2sim.experiment.choice import Candidate, Choice, candidates_of, choose, judged_time_s, rejected, required_dense
@@ -15,7 +15,7 @@ from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.row_parts import CountPays, Flip
 from s2sim.experiment.rows import Row
-from s2sim.experiment.scenario.cluster import estimated_ranges, format_constant, with_constant, work_ratio
+from s2sim.experiment.scenario.cluster import estimated_ranges, format_constant, with_constant
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import PS_PER_S
@@ -25,13 +25,13 @@ HIGHEST_BATCH = 4096
 
 
 def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> tuple[CountPays, ...]:
-    """Return for each reducer the mini-batches of a GPU with which it pays, from 1 to `HIGHEST_BATCH`.
+    """Return by reducer the mini-batches of a GPU, up to `HIGHEST_BATCH`, with which it pays.
 
-    The recordings are replayed with the compute of other mini-batches, in the same buckets.
+    None where another mini-batch has other buckets.
     """
     dense = next(each.executed for each in predictions if each.row.baseline)
     training = dense.scenario.training
-    if training is None or dense.recording.workers == 1:
+    if training is None or training.discipline.by_times or dense.recording.workers == 1:
         return ()
     scenario = dense.scenario
 
@@ -52,7 +52,7 @@ def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> 
 
         def times_at(batch: float, each: Prediction = each, doubt: float = doubt) -> tuple[float, float]:
             own = replace(each.executed, scenario=with_batch(int(batch)))
-            return dense_ps(int(batch)), required_dense(own.compared_ps, doubt, each.executed.replay.total_ps)
+            return dense_ps(int(batch)), required_dense(own.compared_ps, each.row, doubt, each.executed.replay.total_ps)
 
         gains = {1: False, HIGHEST_BATCH: False}
         if rejected(each.row, max_error) is None:
@@ -93,53 +93,59 @@ def over_workers(rows: Sequence[Row], max_error: float | None) -> tuple[CountPay
         for each in candidates:
             if not each.baseline:
                 gains.setdefault(each.name, {})[count] = each.pays_over(baseline)
-    return tuple(_to_count_pays(name, "workers", known) for name, known in gains.items() if len(known) == len(counts))
+    found = {name: _to_count_pays(name, "workers", known) for name, known in gains.items() if len(known) == len(counts)}
+    return tuple(replace(each, tried=tuple(counts)) for each in found.values())
 
 
 def _to_count_pays(name: str, field: str, known: Mapping[int, bool]) -> CountPays:
     counts = sorted(known)
-    return CountPays(name, field, tuple(_paying_ranges(counts, known)), counts[0], counts[-1])
-
-
-def _paying_ranges(counts: Sequence[int], known: Mapping[int, bool]) -> Iterator[tuple[int, int]]:
-    """Yield the first and the last number of each contiguous range in which it pays."""
-    for paying, stretch in groupby(counts, key=known.__getitem__):
-        if paying:
-            first, *others = stretch
-            yield first, [first, *others][-1]
+    paying = [list(stretch) for pays, stretch in groupby(counts, key=known.__getitem__) if pays]
+    return CountPays(name, field, tuple((each[0], each[-1]) for each in paying), counts[0], counts[-1])
 
 
 def find_sensitive_constants(
     candidates: Sequence[Candidate], executed: Sequence[ExecutedRecording], choice: Choice, max_error: float | None
 ) -> tuple[Flip, ...]:
-    """Return the estimated constants of the GPU with which another choice is made, each at that end of its range.
-
-    ``candidates`` and ``executed`` are in one order, one per reducer; ``choice`` is that of the candidates.
-    """
+    """Return the GPU's estimated constants with another choice at an end of their range, where ``choice`` is now."""
     scenario = executed[0].scenario
     baseline_s = next(each.time_s for each in candidates if each.baseline)
     flips = []
     ranges = estimated_ranges(scenario.gpu, [each.recording for each in executed])
     for constant, value in ((constant, value) for constant, ends in ranges.items() for value in ends):
         gpu = with_constant(scenario.gpu, constant, value)
-        least = min(1.0, work_ratio(scenario.gpu, gpu, constant))
         changed = replace(scenario, machines=replace(scenario.machines, gpu=gpu))
         times_s: dict[object, float] = {}
         varied = []
         for each, one in zip(candidates, executed, strict=True):
+            if each.baseline or each.rejected:
+                varied.append(each)
+                continue
+            other = replace(one, scenario=changed)
+            least, most = work_ratios(one, other)
             # What stays slower than dense changes no choice: with k times the work nothing takes less than k times.
-            if each.baseline or each.rejected or one.compared_ps / PS_PER_S * least >= baseline_s <= each.time_s:
+            if one.compared_ps / PS_PER_S * least >= baseline_s <= each.time_s:
                 varied.append(each)
                 continue
             # Reducers that delegate everything to another have its recordings, and the same time.
             same = (one.timer, *(id(leaving.recording) for leaving in one.bucket_exchanges))
             if same not in times_s:
-                times_s[same] = replace(one, scenario=changed).compared_ps / PS_PER_S
+                times_s[same] = (one if least == most == 1 else other).compared_ps / PS_PER_S
             varied.append(replace(each, time_s=times_s[same]))
         best = choice_name(choose(varied, max_error))
         if best != choice_name(choice):
             flips.append(Flip(constant, value, format_constant(scenario.gpu, constant), best))
     return tuple(flips)
+
+
+def work_ratios(one: ExecutedRecording, other: ExecutedRecording) -> tuple[float, float]:
+    """Return how many times as long pieces of work take in another execution, at least but no more than 1, at most."""
+    here, there = one.scenario.gpu, other.scenario.gpu
+    shared = here.multiprocessors, here.memory_bandwidth_Bps  # With the kernels of collectives
+    if shared != (there.multiprocessors, there.memory_bandwidth_Bps):
+        return 0.0, inf
+    own_ps, other_ps = one.work_durations_ps(), other.work_durations_ps()
+    ratios = np.divide(other_ps, own_ps, out=np.where(other_ps > 0, inf, 1.0), where=own_ps > 0)
+    return float(ratios.min(initial=1.0)), float(ratios.max(initial=1.0))
 
 
 def choice_name(choice: Choice) -> str:
@@ -163,8 +169,8 @@ class IntervalRobustness:
         """Return the share of the draws in which one is named first."""
         return dict(self.shares).get(name, 0.0)
 
-    def sentence(self, name: str) -> str:
-        """Return what that says of an answer.
+    def sentence(self, name: str, *, undecided: bool = False) -> str:
+        """Return what that says of an answer, or of leaving it undecided.
 
         >>> IntervalRobustness((("union", 0.95), ("dense", 0.05))).sentence("union")
         'this answer is right with a probability of 95%'
@@ -172,10 +178,11 @@ class IntervalRobustness:
         'union is best with a probability of 60%, fp16 of 40%: too close to decide without a measurement'
         """
         share = self.share_of(name)
+        if share >= _SURE and undecided:
+            return f"within the errors of the network it stays so with a probability {_probability(share)}"
         if share >= _SURE:
             return f"this answer is right with a probability {_probability(share)}"
-        likely = ", ".join(f"{each} {_probability(one)}" for each, one in self.shares[:2])
-        first, rest = likely.split(" ", 1)
+        first, rest = ", ".join(f"{each} {_probability(one)}" for each, one in self.shares[:2]).split(" ", 1)
         return f"{first} is best with a probability {rest}: too close to decide without a measurement"
 
 
@@ -186,8 +193,8 @@ def _probability(share: float) -> str:
 def interval_robustness(
     rows: Sequence[Row], candidates: Sequence[Candidate], max_error: float | None
 ) -> IntervalRobustness | None:
-    """Return the shares of the draws in which each is named first; None if a time has no measured constants."""
-    drawn = {row.reducer: row.band_draws_s for row in rows if row.band is not None}
+    """Return the shares of the draws in which each is named first; None if a time has no draws."""
+    drawn = {row.reducer: row.band_draws_s for row in rows if row.band_draws_s}
     if not drawn or any(candidate.name not in drawn for candidate in candidates):
         return None
     draws = min(map(len, drawn.values()))
@@ -205,6 +212,6 @@ def interval_texts(rows: Sequence[Row]) -> dict[str, str]:
     for row in rows:
         if row.band is not None:
             beside_s = judged_time_s(row) - (row.time_s.total if row.iteration_s is None else row.iteration_s)
-            ends = (max(end + beside_s, 0.0) for end in (row.band.low_s, row.band.high_s))
-            texts[row.reducer] = f" ({format_interval(*ends)})"
+            low_s, high_s = (max(end + beside_s, 0.0) for end in (row.band.low_s, row.band.high_s))
+            texts[row.reducer] = f" ({format_interval(low_s, judged_time_s(row), high_s)})"
     return {name: text for name, text in texts.items() if " to " in text}

@@ -1,13 +1,12 @@
 """What result rows are made of."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable
 from dataclasses import dataclass
 from math import inf
 from typing import ClassVar, NamedTuple
 
 from s2sim.experiment.json_form import JsonForm, MayBeInfinite
+from s2sim.units import enumerate_words
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,12 +31,15 @@ class IterationRow:
     streams: int  # Whether codec and compute run one after the other, or side by side
     lower_bound: float  # No iteration is shorter: the longest chain through compute and cuts
     waiting_mean: float  # Seconds that a rank waits for others, the mean over all ranks and iterations
+    # Bytes of float32 parameters, optimizer states and gradients of a rank and, where ranks divide them, of whole
+    # parameters at most; without activations
+    state_bytes: int = 0
+    parameter_bytes: int = 0  # Received of parameters in all-gathers, where ranks hold shards of them
 
     @property
     def total_s(self) -> float:
         """All of it, from the beginning of forward until the next may begin."""
-        exposed = self.codec + self.exposed_communication + self.waiting
-        return self.forward + self.backward + exposed + self.optimizer
+        return self.forward + self.backward + (self.codec + self.exposed_communication + self.waiting) + self.optimizer
 
     @property
     def hidden_share(self) -> float:
@@ -194,9 +196,8 @@ class Judgement:
     exact: bool = False
     doubt: float = 1.0
     rule: str = ""  # The rule of the choice that put it where it is
-    threshold: float | None = (
-        None  # Of that rule: the speed-up over dense or, of those rejected, the error that it needs
-    )
+    # Of that rule: the speed-up over dense or, of those rejected, the error that it needs
+    threshold: float | None = None
     change: str | None = None  # What would have to change for another rule to hold
 
 
@@ -234,27 +235,32 @@ class CountPays:
     # lowest, highest: between which it was tried
     lowest: int
     highest: int
+    tried: tuple[int, ...] = ()  # The numbers that were, where those between are not known
 
     @property
     def text(self) -> str:
         """In words.
 
-        >>> CountPays("fp16", "batch", ((1, 90),), 1, 4096).text, CountPays("fp16", "workers", ((16, 64),), 8, 64).text
-        ('up to a batch of 90', 'from 16 workers on')
+        >>> CountPays("fp16", "batch", ((1, 90),), 1, 4096).text
+        'up to a batch of 90'
+        >>> CountPays("fp16", "workers", ((16, 64),), 8, 64, (8, 16, 64)).text
+        'with 16 and 64 workers, not with 8'
         """
+        if self.tried:
+            pay = [count for count in self.tried if any(first <= count <= last for first, last in self.spans)]
+            others = [count for count in self.tried if count not in pay]
+            rest = f", not with {enumerate_words(others)}" if pay and others else ""
+            return f"with {enumerate_words(pay) if pay else f'none of {enumerate_words(others)}'} workers{rest}"
         if not self.spans:
-            return f"nowhere from {self._many(self.lowest)} to {self.highest}"
+            return f"nowhere from a batch of {self.lowest} to {self.highest}"
         if self.spans == ((self.lowest, self.highest),):
-            return f"everywhere from {self._many(self.lowest)} to {self.highest}"
+            return f"everywhere from a batch of {self.lowest} to {self.highest}"
         return " and ".join(self._span_text(first, last) for first, last in self.spans)
-
-    def _many(self, number: int) -> str:
-        return f"a batch of {number}" if self.field == "batch" else f"{number} workers"
 
     def _span_text(self, first: int, last: int) -> str:
         if first == self.lowest:
-            return f"up to {self._many(last)}"
-        return f"from {self._many(first)} on" if last == self.highest else f"from {self._many(first)} to {last}"
+            return f"up to a batch of {last}"
+        return f"from a batch of {first} on" if last == self.highest else f"from a batch of {first} to {last}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,5 @@
 """Result rows: plain values that reports are functions of."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -9,6 +7,7 @@ from s2sim.experiment import row_parts
 from s2sim.experiment.json_form import INLINE, LEFT_OUT, JsonForm, MayBeInfinite, ResultForm
 from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.record import Gradients
+from s2sim.experiment.scenario.recorded import RecordedComparison
 from s2sim.experiment.spec import RunSpec
 from s2sim.topology.shape import HourlyCost
 from s2sim.uncertainty.interval import Band
@@ -25,6 +24,7 @@ class Row(JsonForm):
 
     more_json: ClassVar[tuple[str, ...]] = (
         "band?",
+        "recorded_error?",
         "option_string",
         "iteration_s",
         "error",
@@ -99,12 +99,13 @@ class Row(JsonForm):
     # Where nine of ten measured times lie that were predicted as the compared one, where measured constants made it;
     # that is the iteration where there is one, else the total
     band: Band | None = None
+    # By which share a prediction of the recorded job is off that its time follows from, if one does
+    recorded_error: float | None = None
     # By how many seconds it were longer in each draw of what predictions are off by; not in JSON
     band_draws_s: tuple[float, ...] = field(default=(), compare=False, metadata=LEFT_OUT)
     iteration: row_parts.IterationRow | None = None  # Where the time of an iteration went, where one was simulated
-    judgement: row_parts.Judgement | None = (
-        None  # What is thought of it beside the others; None as long as there are no others
-    )
+    # What is thought of it beside the others; None as long as there are no others
+    judgement: row_parts.Judgement | None = None
 
     @property
     def option_string(self) -> str:
@@ -166,7 +167,7 @@ class Result(ResultForm):
     """What `s2sim.run` returns."""
 
     answers: ClassVar[str] = "run"
-    more_json: ClassVar[tuple[str, ...]] = ("prices?",)
+    more_json: ClassVar[tuple[str, ...]] = ("prices?", "recorded?")
     tabulated: ClassVar[str] = "results"
 
     spec: RunSpec  # What was computed
@@ -186,6 +187,7 @@ class Result(ResultForm):
     refused: tuple[row_parts.Refused, ...] = ()  # What was asked for together with others, and did not run
     notes: tuple[str, ...] = ()  # What a reader must know to read the numbers rightly
     caveats: tuple[str, ...] = ()  # Those of them without which the verdict would mislead
+    recorded: RecordedComparison | None = None  # A recorded job on its own network, as measured and as predicted
     prices: tuple[HourlyCost, ...] = ()  # One a number of workers, where the topology states a price
 
     @property

@@ -1,7 +1,5 @@
 """The comparison of reducers: resolve the spec, record, predict, search for break-even, compare."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
@@ -9,18 +7,19 @@ from math import ceil, log
 from typing import Any
 
 from s2sim.errors import OptionError
-from s2sim.experiment.alternatives import find_alternatives
 from s2sim.experiment.break_even import scan_rates
 from s2sim.experiment.choice import judged_time_s
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.costs import Gate, accept_any, run_cost
+from s2sim.experiment.judgement import judge
 from s2sim.experiment.notes import caveats_of, run_notes, warn_of_idle_library_options
 from s2sim.experiment.prediction import predict, record
 from s2sim.experiment.progress import SILENT, ProgressWatcher, tell
 from s2sim.experiment.rate_curve import RateCurves, limiting_rate, rate_curves_of, rate_of
 from s2sim.experiment.record import describe_gradients
+from s2sim.experiment.recording_store import recordings_content
 from s2sim.experiment.robustness import over_batches
-from s2sim.experiment.row_parts import Refused
+from s2sim.experiment.row_parts import Alternative, Refused
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation, extrapolate
 from s2sim.experiment.run_state import RunState
@@ -30,7 +29,7 @@ from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run, war
 from s2sim.experiment.spec import RunSpec
 from s2sim.experiment.steps import add_step_rows
 from s2sim.experiment.timeline import Streams, Timeline, record_timeline
-from s2sim.experiment.verdict import give_verdicts
+from s2sim.experiment.verdict import VerdictContext, give_verdict, give_verdicts
 from s2sim.gradients.models import Model
 from s2sim.provenance import content_hash, run_record
 from s2sim.topology.describe import summary_line
@@ -50,6 +49,7 @@ def run(
     timeline_rank: int | None = None,
     break_even: bool = True,
     thorough: bool = True,
+    sensitivity: bool = True,
     curves: dict[int, RateCurves] | None = None,
     gate: Gate = accept_any,
     **options: Any,
@@ -78,6 +78,8 @@ def run(
     thorough : bool
         Whether to compute what the first screen does not show: break-even of all reducers instead of those that the
         verdict names, and times with other libraries.
+    sensitivity : bool
+        Whether to look for estimated constants that would change the verdict.
     curves : dict, optional
         Filled with the speed-ups over dense at other rates, by number of workers.
     gate : Gate, optional
@@ -102,6 +104,7 @@ def run(
     scenario, state = begin(spec, scenario, progress)
     progress.start(sum(ranks.values()) + len(scenario.reducers) * len(ranks), "running reducers on real gradients")
     interrupted = False
+
     try:
         for count, own in ranks.items():
             recorded, refused = record(scenario, own, progress)
@@ -119,7 +122,7 @@ def run(
             scanned = state.predictions[state.largest] if thorough else state.named(spec.max_error)
             state.scan = scan_rates(scenario, scanned, spec.max_error, progress, state.extrapolated)
             state.over_batches = over_batches(state.named(spec.max_error), spec.max_error)
-        state.alternatives = find_alternatives(spec, scenario, state, resolve_checked)
+        state.alternatives = find_alternatives(spec, scenario, state)
         if curves is not None:
             curves |= vary_rate(spec, scenario, state, progress)
     except KeyboardInterrupt:
@@ -127,7 +130,7 @@ def run(
             raise
         interrupted = True
     progress.stop()
-    return compare(spec, scenario, state, interrupted=interrupted)
+    return compare(spec, scenario, state, interrupted=interrupted, sensitivity=sensitivity)
 
 
 def begin(
@@ -180,19 +183,16 @@ def _check_timeline_rank(rank: int | None, scenario: ReducerScenario, ranks: int
         raise OptionError(f"--timeline-rank {rank}: there are ranks 0 to {ranks - 1}")
 
 
-def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interrupted: bool = False) -> Result:
-    """Return the result of predictions: judged rows, verdicts, notes and run record.
-
-    ``state`` has predictions by number of workers, at least ``dense`` of each, and break-even rates and mini-batches
-    if these were searched for. ``interrupted`` states that the run did not finish.
-    """
+def compare(
+    spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interrupted: bool = False, sensitivity: bool = True
+) -> Result:
+    """Return the result of ``state``'s predictions, with ``dense``: judged rows, verdicts, notes and run record."""
     largest, extrapolation = state.predictions[state.largest], state.extrapolated
     recorded = state.recorded(state.largest)
     warn_of_idle_library_options(spec.library, scenario.library, recorded)
-    rows, verdicts = give_verdicts(spec, scenario, state)
-    caveats = caveats_of(
-        scenario, recorded, [each.executed for each in largest], extrapolation, interrupted=interrupted
-    )
+    rows, verdicts = give_verdicts(spec, scenario, state, sensitivity=sensitivity)
+    executed = [each.executed for each in largest]
+    caveats = caveats_of(scenario, recorded, executed, extrapolation, interrupted=interrupted)
     notes = [
         *([] if extrapolation is None else extrapolation.notes_with_checks()),
         *run_notes(spec, scenario, recorded),
@@ -215,6 +215,7 @@ def compare(spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interr
         refused=tuple(state.refused),
         notes=tuple(dict.fromkeys([*notes, *caveats])),
         caveats=caveats,
+        recorded=None if scenario.training is None else scenario.training.recorded,
         prices=() if price is None else tuple(price.cost(count, nodes) for count, nodes in nodes_of.items()),
     )
 
@@ -245,6 +246,35 @@ def resolve_checked(spec: RunSpec) -> ReducerScenario:
     return scenario
 
 
+HEALTHY = "without faults"
+
+
+def find_alternatives(spec: RunSpec, scenario: ReducerScenario, state: RunState) -> tuple[Alternative, ...]:
+    """Return what a run gives without its faults, if it has some, and with the overrides of each ``spec.instead``.
+
+    It is about the largest number of workers. What was recorded is predicted there, unless the other cluster has other
+    nodes or buckets: then it is recorded anew, so that a run there says the same.
+    """
+    predictions, ranks = state.predictions[state.largest], scenario.ranks_of(state.largest)
+    others = {HEALTHY: (spec.overrides, replace(scenario, faults=()))} if spec.faults else {}
+    for text in spec.instead:
+        added = [each.strip() for each in text.split(",")]
+        fields = {each.partition("=")[0].strip() for each in added}
+        overrides = (*(each for each in spec.overrides if each.partition("=")[0].strip() not in fields), *added)
+        changed = replace(spec, overrides=overrides, workers=(state.largest,), instead=())
+        others[text] = overrides, resolve_checked(changed)
+    found = []
+    for name, (overrides, there) in others.items():
+        recorded = [each.recorded for each in predictions]
+        if recordings_content(scenario, ranks) != recordings_content(there, ranks):
+            recorded, _ = record(there, ranks)
+        rows = judge([each.row for each in state.mark(predict(there, recorded, thorough=False), ranks)], spec.max_error)
+        verdict = give_verdict(rows, VerdictContext(max_error=spec.max_error))
+        times_s = {row.reducer: row.judgement.time_s for row in rows if row.judgement is not None}
+        found.append(Alternative(name, overrides, verdict.decision, verdict.best, times_s))
+    return tuple(found)
+
+
 # Bytes per second: 1 Gbps, the slowest network in use for training.
 _LOWEST_BPS = 1.25e8
 # Between neighbouring points: on logarithmic axes curves are nearly straight between them.
@@ -263,20 +293,20 @@ def vary_rate(
         if field is None or len(recorded) == 1:
             continue
         # The verdict may have scanned only the reducers that it names.
-        complete = count == state.largest and len(state.scan.pays_at_ends) == len(recorded) - 1
-        scan = (
-            state.scan if complete else scan_rates(scenario, predictions, spec.max_error, progress, state.extrapolated)
-        )
+        scan = state.scan
+        if count != state.largest or len(scan.pays_at_ends) != len(recorded) - 1:
+            scan = scan_rates(scenario, predictions, spec.max_error, progress, state.extrapolated)
         own_Bps = rate_of(cluster.shape, field)
         low = min(_LOWEST_BPS, own_Bps / 10, *(0.7 * crossing.at_Bps for crossing in scan.crossings))
         high = max(scan.highest_Bps, own_Bps)
         steps = ceil(log(high / low) / log(_FACTOR))
         rates_Bps = [low * (high / low) ** (step / steps) for step in range(steps + 1)]
         progress.start(len(rates_Bps), f"drawing speed-ups over {field}")
+        extrapolated = any(each.row.extrapolated is not None for each in predictions)
         curves[count] = replace(
             rate_curves_of(scenario, recorded, rates_Bps, progress.advance),
             crossings=scan.crossings,
-            extrapolated=any(each.row.extrapolated is not None for each in predictions),
+            extrapolated=extrapolated,
         )
     return curves
 
@@ -289,11 +319,8 @@ def hardware_inputs(shape: ClusterShape, machines: Machines, varied: Collection[
         described.append(("library", library.name, library.profile.used_quantities))
     inputs = {}
     for kind, name, quantities in described:
-        fields = {
-            item.field: {"value": item.value, "kind": item.kind, "source": item.source}
-            for item in quantities
-            if item.field not in varied
-        }
+        used = [item for item in quantities if item.field not in varied]
+        fields = {item.field: {"value": item.value, "kind": item.kind, "source": item.source} for item in used}
         inputs[kind] = {"name": name, "sha256": content_hash(fields), "fields": fields}
     return inputs
 

@@ -1,7 +1,5 @@
 """The results of a run so far."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
 
 from s2sim.experiment.break_even import BreakEvenScan

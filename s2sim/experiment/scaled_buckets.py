@@ -1,7 +1,5 @@
 """Buckets of a model larger than the recorded one: those of equal layers share one scaled recording."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import lcm, sqrt
@@ -15,18 +13,9 @@ from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.scaled_scripts import record_scaled, weighted_errors
 from s2sim.experiment.scenario.reducers import AnyLayer, ReducerSpec
+from s2sim.gradients import scaling as gradient_scaling
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse
 from s2sim.gradients.models import Model, ModelLayer
-from s2sim.gradients.scaling import (
-    DENSE_ELEMENTS,
-    MAX_ELEMENTS,
-    MIN_ELEMENTS,
-    Scaling,
-    elements_by_rows,
-    match_tables,
-    scale_to_bucket,
-    scale_to_layers,
-)
 from s2sim.reducers.measure import Error, Errors
 from s2sim.reducers.registry import option_string
 from s2sim.reducers.run import OtherSteps, dry_run
@@ -53,9 +42,9 @@ class FullModel:
     seed: int
     ranks: int  # Of the run; more than there are gradients if scripts follow from those of one
 
-    def scaling(self) -> Scaling:
+    def scaling(self) -> gradient_scaling.Scaling:
         """Return that to all layers."""
-        return scale_to_layers(self.name, self.layers, self.gradients[0], len(self.gradients))
+        return gradient_scaling.scale_to_layers(self.name, self.layers, self.gradients[0], len(self.gradients))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +77,7 @@ def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
 
 
 # Of all layers together, where each runs with at least one row: more are those of wide layers of a large model.
-_MOST_ROW_SCALED = 2 * MAX_ELEMENTS
+_MOST_ROW_SCALED = 2 * gradient_scaling.MAX_ELEMENTS
 
 
 def record_scaled_buckets(
@@ -102,23 +91,20 @@ def record_scaled_buckets(
     ranks: int | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run each reducer on every bucket of layers.
-
-    ``layers`` are in the order of readiness, with the statistics of ``gradients``, one per rank, or of some of more
-    ``ranks``, see `record_scaled`.
-    """
+    """Run each reducer on every bucket of layers, by readiness, of ``gradients`` of all or some of ``ranks``."""
     own = {layer.name: layer for layer in layers}
     order = [] if model is None else [layer.name for layer in model.layers]
     if {*order} != own.keys():
         order = [layer.name for layer in reversed(layers)]
     name = "asked for" if model is None else model.name
     whole = FullModel(name, [own[name] for name in order], gradients, seed, ranks or len(gradients))
-    tables = match_tables(whole.name, whole.layers, gradients[0])
+    tables = gradient_scaling.match_tables(whole.name, whole.layers, gradients[0])
     names, place = [layer.name for layer in layers], {name: number for number, name in enumerate(order)}
     groups: dict[object, BucketGroup] = {}
     for asked in reducers:
         reducer = asked.reducer
-        matrices = {names[index] for index in reducer.compresses(_zeros(layers))} if reducer.least_side else set()
+        compressed = reducer.compresses(_zeros(layers)) if reducer.least_side else ()
+        matrices = {names[index] for index in compressed if len(layers[index].shape) > 1}
         views = {
             layer.name: LayerView(
                 sort,
@@ -168,17 +154,15 @@ def _record(
         len(group.buckets) == 1
         and group.even
         and not symmetric
-        and elements_by_rows(whole.layers, ranks) <= _MOST_ROW_SCALED
+        and gradient_scaling.elements_by_rows(whole.layers, ranks) <= _MOST_ROW_SCALED
     ):
         records, refused, _ = record_scaled(group.reducers, whole.gradients, whole.scaling(), seed=whole.seed)
-        return [
-            replace(item, exchange=(BucketExchange(group.buckets[0], item.recording),)) for item in records
-        ], refused
+        return [replace(one, exchange=(BucketExchange(group.buckets[0], one.recording),)) for one in records], refused
     kinds = dict(zip(reversed(group.seen), reversed(group.parts), strict=True))
-    elements = DENSE_ELEMENTS // ranks // len(kinds)
+    elements = gradient_scaling.DENSE_ELEMENTS // ranks // len(kinds)
     # So many layers can run with so many elements each.
-    least = MAX_ELEMENTS // ranks // sum(map(len, kinds.values()))
-    left, refused, most = list(group.reducers), [], MAX_ELEMENTS // ranks
+    least = gradient_scaling.MAX_ELEMENTS // ranks // sum(map(len, kinds.values()))
+    left, refused, most = list(group.reducers), [], gradient_scaling.MAX_ELEMENTS // ranks
     if not group.even and group.unit > most and any(layer.size > most for part in group.parts for layer in part):
         why = (
             f"on {ranks} ranks it keeps one element of {group.unit}, of which the small copies that run for a model's "
@@ -191,7 +175,7 @@ def _record(
     ran: dict[tuple[LayerView, ...], _BucketRuns] = {}
     with capture_warnings() as told:
         for seen, part in kinds.items():
-            scaling = scale_to_bucket(
+            scaling = gradient_scaling.scale_to_bucket(
                 part,
                 whole.gradients[0],
                 tables,
@@ -201,7 +185,7 @@ def _record(
                 least_side=group.least_side,
                 # All ranks have shares of the same size.
                 unit=lcm(1 if group.even else group.unit, whole.ranks if symmetric else 1),
-                least=max(1, min(least, MIN_ELEMENTS)),
+                least=max(1, min(least, gradient_scaling.MIN_ELEMENTS)),
             )
             seed = whole.seed
             if len(group.buckets) > 1:
@@ -214,13 +198,12 @@ def _record(
     for item in found:
         # One that leaves all buckets to another has had nothing to warn of.
         if told or item.option_string in silent:
-            like = whole.scaling().run(whole.gradients[0])
-            dry_run(item.reducer, like, whole.ranks, seed=whole.seed)
+            dry_run(item.reducer, whole.scaling().run(whole.gradients[0]), whole.ranks, seed=whole.seed)
     return found, refused
 
 
 def _run(
-    reducers: Sequence[ReducerSpec], whole: FullModel, scaling: Scaling, seed: int
+    reducers: Sequence[ReducerSpec], whole: FullModel, scaling: gradient_scaling.Scaling, seed: int
 ) -> tuple[_BucketRuns, list[Refused]]:
     """Run reducers on copies of a bucket; one that delegates the bucket takes the recording of its delegate."""
     like = scaling.run(whole.gradients[0])
@@ -256,32 +239,19 @@ def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], 
         sizes.append([part[index].size for index in own])
     names = [layer.name for layer in whole.layers]
     nothing = Error(None, None)
-    errors = weighted_errors(
-        Errors(nothing, nothing, {name: layers[name] for name in names}),
-        [squares[name] for name in names],
-        [index for index, name in enumerate(names) if name in compressed],
-    )
+    own_errors = Errors(nothing, nothing, {name: layers[name] for name in names})
+    places = [index for index, name in enumerate(names) if name in compressed]
+    errors = weighted_errors(own_errors, [squares[name] for name in names], places)
     most = max(range(len(records)), key=lambda place: sum(sizes[place]))
-    exchange = tuple(
-        BucketExchange(bucket, item.recording) for bucket, item in zip(group.buckets, records, strict=True)
-    )
+    exchange = tuple(BucketExchange(bucket, one.recording) for bucket, one in zip(group.buckets, records, strict=True))
     # Squares add.
-    apart = [
-        item.consensus**2 * sum(each.squares)
-        for item, each in zip(records, ran, strict=True)
-        if item.consensus is not None
-    ]
+    squared = [(one.consensus, sum(each.squares)) for one, each in zip(records, ran, strict=True)]
+    apart = [distance**2 * square for distance, square in squared if distance is not None]
     whole_square = sum(sum(each.squares) for each in ran)
-    consensus = sqrt(sum(apart) / whole_square) if whole_square else 0.0
-    return RecordedReducer(
-        text,
-        records[most].reducer,
-        merge_recordings(exchange),
-        errors,
-        bound=None,
-        consensus=consensus if len(apart) == len(records) else None,
-        exchange=exchange,
-    )
+    consensus: float | None = None
+    if len(apart) == len(records):
+        consensus = sqrt(sum(apart) / whole_square) if whole_square else 0.0
+    return RecordedReducer(text, records[most].reducer, merge_recordings(exchange), errors, None, consensus, exchange)
 
 
 def record_buckets(

@@ -1,7 +1,5 @@
 """Scripts of a larger model: recorded sizes plus the increments of doubled parts, times their growth."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -114,10 +112,7 @@ def scale_scripts(
     seed: int,
     symmetric: int | None = None,
 ) -> list[Outcome]:
-    """Return the scripts ``base`` of each reducer on ``gradients`` at the target size of ``scaling``.
-
-    ``symmetric`` is that of `run_without_warnings`, which returned ``base``.
-    """
+    """Return each reducer's scripts ``base`` at the size of ``scaling``; ``symmetric``: see `run_without_warnings`."""
     grown: list[tuple[list[Outcome], float]] = []
     for growth in scaling.growths:
         larger = [growth.double(each) for each in gradients]
@@ -145,10 +140,7 @@ def scale_scripts(
 
 
 def scale_recording(reducer: str, base: Recording, grown: Sequence[tuple[Recording, float]]) -> Recording:
-    """Return scripts with the sizes of ``base`` plus, for each (recording, factor), the factor times the increment.
-
-    Kernel launches are those of the largest: their number grows at most with the logarithm of a size.
-    """
+    """Return scripts of ``base`` plus, for each (recording, factor), so many increments; launches of the largest."""
     every = [base, *(recording for recording, _ in grown)]
     times = [factor for _, factor in grown]
     if any(_recording_structure(recording) != _recording_structure(base) for recording in every):
@@ -197,7 +189,6 @@ def _extrapolate_sizes(sizes: Sequence[ArrayLike], times: Sequence[float]) -> ND
 
 
 def _recording_structure(recording: Recording) -> tuple[object, ...]:
-    """Return a recording without its sizes."""
     calls = [replace(call, elements=(), blocks=()) for call in recording.calls]
     kinds = {
         id(script): [(type(step), step.phase) if isinstance(step, Work) else step for step in script]
@@ -207,17 +198,13 @@ def _recording_structure(recording: Recording) -> tuple[object, ...]:
 
 
 def weighted_errors(errors: Errors, squares: Sequence[float], compressed: Sequence[int]) -> Errors:
-    """Return errors of all and of the ``compressed`` layers (by index), combined from those of single layers.
-
-    ``squares`` are the squared L2 norms of the exact means of the layers at the target size.
-    """
+    """Return errors of all and of ``compressed`` layers (indices); ``squares``: squared L2 norms of exact means."""
     layers = list(errors.layers.values())
 
     def over(indices: Iterable[int]) -> Error:
         # A layer's error is undefined only where its exact mean is zero, which adds nothing to the norm.
         parts = [(layers[index].relative_l2 or 0.0, squares[index]) for index in indices]
         norm = sum(square for _, square in parts)
-        distance = sum(relative**2 * square for relative, square in parts)
-        return Error(sqrt(distance / norm) if norm else 0.0, None)
+        return Error(sqrt(sum(relative**2 * square for relative, square in parts) / norm) if norm else 0.0, None)
 
     return Errors(whole=over(range(len(layers))), compressed=over(compressed), layers=errors.layers)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
-from typing import ClassVar
+from typing import ClassVar, Literal, TypeAlias, get_args
 
 from s2sim.errors import OptionError, suggest_nearest
 from s2sim.experiment import cluster_spec
@@ -15,50 +15,36 @@ BASELINES = ("union", "owner-reduce", "gather-rows")
 PREFETCH = "union:prefetch=true"
 """Presumes that the batch tells the rows before forward, as it does for embeddings."""
 
+_SPARSE = "topk:density=0.01,ef=true"
+
 FOR_TABLES = ("dense", "fp16", "topk:density=0.01", PREFETCH, *BASELINES, "s2-exact", "s2:rows=3,cells=2")
 """What suits gradients of embedding tables: compressors, those baselines, and S2."""
 
-FOR_DENSE_LAYERS = (
-    "dense",
-    "bf16",
-    "fp16",
-    "fp8",
-    "int8",
-    "qsgd",
-    "powersgd",
-    "topk:density=0.01,ef=true",
-    "ef-signsgd",
-)
+FOR_DENSE_LAYERS = ("dense", "bf16", "fp16", "fp8", "int8", "qsgd", "powersgd", _SPARSE, "ef-signsgd")
 """What suits gradients of dense layers: types of fewer bytes, quantization, low rank, sparsification and signs."""
 
-FOR_BOTH = ("dense", "bf16", "fp16", "powersgd", "topk:density=0.01,ef=true", PREFETCH, "union", "s2-exact")
+FOR_BOTH = ("dense", "bf16", "fp16", "powersgd", _SPARSE, PREFETCH, "union", "s2-exact")
 """What suits models with tables and dense layers of like size."""
 
 COMPARED = (
     "dense",
     "fp16",
-    "topk:density=0.001",
-    "topk:density=0.01",
-    "topk:density=0.1",
+    *(f"topk:density={density}" for density in (0.001, 0.01, 0.1)),
     PREFETCH,
     *BASELINES,
     "s2-exact",
     "s2-exact:warm=true",
     "s2-exact:dtype=int64,warm=true",
-    "s2:rows=1,cells=0.25,warm=true",
-    "s2:rows=1,cells=1,warm=true",
-    "s2:rows=1,cells=4,warm=true",
-    "s2:rows=3,cells=0.5,warm=true",
-    "s2:rows=3,cells=1,warm=true",
-    "s2:rows=3,cells=2,warm=true",
-    "s2:rows=3,cells=4,warm=true",
-    "s2:rows=3,cells=8,warm=true",
+    *(f"s2:rows=1,cells={cells},warm=true" for cells in (0.25, 1, 4)),
+    *(f"s2:rows=3,cells={cells},warm=true" for cells in (0.5, 1, 2, 4, 8)),
     "s2:preset=authors-gnmt",
 )
 """Sketches as in all steps but the first, in which they are at their best; exact ones in both."""
 
 DEFAULT_TRACE = "lstm-lm"
 DTYPES = ("fp32", "bf16")
+CodecBasis: TypeAlias = Literal["kernels", "published", "framework"]
+CODEC_BASES = get_args(CodecBasis)
 _MAX_COUNTED = 1_000_000
 
 
@@ -69,139 +55,39 @@ class RunSpec(cluster_spec.ClusterSpec):
 
     what: ClassVar[str] = "run"
 
-    topology: str = field(
-        metadata=cluster_spec.described(
-            cluster_spec.TOPOLOGY["metavar"],
-            "Name of a shipped topology (see s2sim list topologies) or path of a TOML file; several separated by "
-            "commas for a table of clusters.",
-        )
-    )
-    workers: tuple[int, ...] = field(
-        metadata=cluster_spec.described(
-            "N[,N...]",
-            "Number of workers (ranks, GPUs), or several separated by commas for a scaling table; more than the trace "
-            "has ranks are extrapolated.",
-            parse=cluster_spec.parse_worker_list,
-        )
-    )
-    reducers: tuple[str, ...] = cluster_spec.option((), **cluster_spec.REDUCER)
-    trace: str = cluster_spec.option(
-        DEFAULT_TRACE,
-        "NAME|DIR",
-        "Gradients: name of a shipped trace (see s2sim list traces), path of one, or "
-        "synthetic:density=0.01,overlap=0.5,tail=2.5 (also rows, width, layers, dense, steps).",
-    )
-    dtype: str | None = cluster_spec.option(
-        None,
-        "fp32|bf16",
-        "Type that training holds gradients in, in which all is sent that is not compressed.",
-        none="as the trace says, else fp32",
-    )
-    collective: str = cluster_spec.option(
-        "auto",
-        "ALGORITHM",
-        "Algorithm of collectives, such as ring (see s2sim list collectives), or auto: what libraries run.",
-    )
-    library: str | None = cluster_spec.option(None, **cluster_spec.LIBRARY)
-    gpu: str | None = cluster_spec.option(None, **cluster_spec.GPU)
-    compute: str | None = cluster_spec.option(
-        None,
-        "TIME",
-        "Forward and backward time of an iteration with its unit, for example 120ms; added without overlap.",
-        none="communication phase only",
-    )
-    max_error: float | None = cluster_spec.option(
-        None,
-        "RATIO",
-        "Largest relative L2 error (a ratio) with which a lossy reducer may win, 0 for none. One of 1 or more never "
-        "does, nor one of 0.995 or more unless --steps follows error feedback.",
-        none="no limit but those",
-    )
-    scale_to: str | None = cluster_spec.option(
-        None,
-        "PARAMETERS",
-        "Scale the trace's layers to so many parameters, for example 350M, by the trace's own statistics.",
-        none="as recorded",
-    )
-    model: str | None = cluster_spec.option(
-        None,
-        "NAME",
-        "Scale the trace's statistics to the layers of a known model (see s2sim list models) or of a TOML file.",
-        none="the trace's own layers",
-    )
-    steps: int = cluster_spec.option(
-        1,
-        "K",
-        "Follow every reducer over the first K steps of the trace, lossy ones with error feedback: residual norms by "
-        "step, error, time and bytes.",
-    )
-    profile: str | None = cluster_spec.option(
-        None,
-        "NAME",
-        "Compute profile (see s2sim list profiles) or a file of one: forward, backward and when each gradient is "
-        "ready. Whole iterations are compared, on the profile's layers.",
-        none="communication phase only",
-    )
-    discipline: str | None = cluster_spec.option(
-        None,
-        "NAME",
-        "Which gradients are exchanged together, and when: DDP buckets that overlap with backward, such "
-        "as ddp:bucket=50MiB, or others (see s2sim list disciplines). With --model NAME it takes the profile "
-        "of that name.",
-        none="ddp",
-    )
-    batch: int | None = cluster_spec.option(
-        None, "N", "Samples of one GPU's mini-batch.", none="as many as suit the GPU"
-    )
-    accumulate: int = cluster_spec.option(1, "N", "Mini-batches before gradients are exchanged.")
-    streams: int = cluster_spec.option(
-        1,
-        "1|2",
-        "1: codec kernels stand between those of backward; 2: they run beside them and share memory bandwidth.",
-    )
-    host_loop: str | None = cluster_spec.option(
-        None,
-        "TIME",
-        "What a Python loop over tensors takes for each, before a bucket is encoded and before it is decoded; about "
-        "100us in published implementations.",
-        none="none: buckets are coded as one",
-    )
-    compute_cv: float = cluster_spec.option(
-        0.0,
-        "SHARE",
-        "Standard deviation of ranks' compute times over their mean, drawn anew in every iteration (lognormal).",
-    )
-    compute_times: str | None = cluster_spec.option(
-        None,
-        "FILE",
-        "CSV of measured forward and backward times in ms, a row an iteration and a column a rank, in turn where there "
-        "are fewer.",
-        none="all ranks alike",
-    )
-    iterations: int | None = cluster_spec.option(
-        None,
-        "N",
-        "Iterations that are simulated; the median of all but the first counts.",
-        none="as many as are needed",
-    )
-    instead: tuple[str, ...] = cluster_spec.option(
-        (),
-        "FIELD=VALUE,...",
-        "Ask the same of other hardware too, for example nic.count=2,nic.rate=400Gbps, to weigh it against a "
-        "compressor; repeatable.",
-        none="nothing else",
-    )
-    groups: str | None = cluster_spec.option(
-        None,
-        "tp=N,pp=N,dp=rest",
-        "tp tensor-parallel ranks share each layer of the profile, pp stages follow each other, and dp replicas "
-        "exchange gradients, all groups at once; ranks are numbered tp, dp, pp (or order=tp-pp-dp).",
-        none="replicas alone",
-    )
+    topology: str
+    workers: tuple[int, ...] = cluster_spec.parsed(cluster_spec.parse_worker_list)
+    reducers: tuple[str, ...] = ()
+    trace: str = DEFAULT_TRACE
+    dtype: str | None = None
+    collective: str = "auto"
+    library: str | None = None
+    gpu: str | None = None
+    codec_as: str = "kernels"
+    compute: str | None = None
+    max_error: float | None = None
+    scale_to: str | None = None
+    model: str | None = None
+    steps: int = 1
+    profile: str | None = None
+    discipline: str | None = None
+    batch: int | None = None
+    accumulate: int = 1
+    streams: int = 1
+    host_loop: str | None = None
+    compute_cv: float = 0.0
+    compute_times: str | None = None
+    iterations: int | None = None
+    instead: tuple[str, ...] = ()
+    groups: str | None = None
+
+    recorded: str | None = None
 
     def __post_init__(self) -> None:
         cluster_spec.ClusterSpec.__post_init__(self)
         cluster_spec.check_tuples(self, "workers", "reducers", "instead")
+        if self.recorded is not None:
+            _take_recorded(self, self.recorded)
         whole = (self.batch, self.iterations)
         cluster_spec.check_integer(
             *self.workers, self.steps, self.accumulate, self.streams, *(each for each in whole if each is not None)
@@ -226,6 +112,24 @@ class RunSpec(cluster_spec.ClusterSpec):
         return self.scale_to is not None or self.model is not None
 
 
+def _take_recorded(spec: RunSpec, folder: str) -> None:
+    from s2sim.profiles.read import CODECS, PROFILE, TRACE
+
+    for name, file, default in (("trace", TRACE, DEFAULT_TRACE), ("profile", PROFILE, None)):
+        own, there = getattr(spec, name), str(Path(folder) / file)
+        if own not in (default, there):
+            raise OptionError(f"--{name} {own} and --recorded {folder} both name a {name}: leave one out")
+        object.__setattr__(spec, name, there)
+    codecs = Path(folder) / CODECS
+    if spec.gpu is None and codecs.exists():
+        object.__setattr__(spec, "gpu", str(codecs))
+
+
+def unknown_codec_basis(text: str) -> OptionError:
+    """Return the error for what is none of `CODEC_BASES`."""
+    return OptionError(f"--codec-as {text} is unknown{suggest_nearest(text, CODEC_BASES)}")
+
+
 def _check_values(spec: RunSpec) -> None:
     if not spec.workers:
         raise OptionError("no number of workers was given; for example --workers 64")
@@ -235,6 +139,8 @@ def _check_values(spec: RunSpec) -> None:
         raise OptionError(f"a number of workers stands twice in {','.join(map(str, spec.workers))}")
     if spec.dtype not in (None, *DTYPES):
         raise OptionError(f"--dtype {spec.dtype} is unknown{suggest_nearest(str(spec.dtype), DTYPES)}")
+    if spec.codec_as not in CODEC_BASES:
+        raise unknown_codec_basis(spec.codec_as)
     if spec.max_error is not None and not 0 <= spec.max_error < 1:
         raise OptionError(
             f"--max-error {spec.max_error} must be at least 0 and below 1: an error of 1 or more never wins anyway"

@@ -1,7 +1,5 @@
 """A run in three calls: what reducers send, the time that this takes on a cluster, and the comparison."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any
@@ -57,10 +55,7 @@ def record(
     spec: RunSpec | None = None,
     **options: Any,
 ) -> Recordings:
-    """Run reducers on gradients; the arguments are those of `s2sim.run`.
-
-    The cluster decides only which ranks share a node, and buckets that depend on its rates.
-    """
+    """Run reducers on gradients, as `s2sim.run`; a cluster decides only which ranks share a node, and bucket sizes."""
     scenario, spec = whole.resolve_named(whole.spec_of(topology, workers, reducers, spec, options))
     _check_stages(spec)
     scenario, state = whole.begin(spec, scenario)
@@ -73,17 +68,10 @@ def record(
 
 
 def predict(recordings: Recordings, *, thorough: bool = False, **changes: Any) -> Predictions:
-    """Return the times of recordings on their cluster, or on one that differs.
+    """Return the times of recordings on their cluster, or on one that differs; ``thorough``: with other libraries too.
 
-    Parameters
-    ----------
-    recordings : Recordings
-        Of `record`.
-    thorough : bool
-        Whether to predict the times with other libraries too.
-    **changes
-        Fields of the spec, such as ``topology``, ``overrides``, ``library``, ``gpu`` or ``faults``. `OptionError` for
-        those of which the recordings depend, such as ``workers``, ``trace`` or ``profile``.
+    ``changes`` are fields of the spec, such as ``topology``, ``overrides``, ``library``, ``gpu`` or ``faults``.
+    `OptionError` for those on which the recordings depend, such as ``workers``, ``trace`` or ``profile``.
     """
     scenario, spec = recordings.scenario, recordings.spec
     if changes:
@@ -102,8 +90,7 @@ def predict(recordings: Recordings, *, thorough: bool = False, **changes: Any) -
         )
     state.refused = list(recordings.refused)
     for count, recorded in recordings.recorded.items():
-        predictions = predict_rows(scenario, recorded, thorough=thorough)
-        state.add(predictions, [], count, scenario.ranks_of(count))
+        state.add(predict_rows(scenario, recorded, thorough=thorough), [], count, scenario.ranks_of(count))
     return Predictions(spec, scenario, state)
 
 

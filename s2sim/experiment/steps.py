@@ -1,7 +1,5 @@
 """Successive steps of a trace: the state that reducers keep, and whether residuals settle."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import sqrt
@@ -122,16 +120,12 @@ def run_steps(
 
 
 def _square(gradients: Sequence[Gradient]) -> float:
-    """Return the squared L2 norm of several gradients together."""
     layers = (layer for gradient in gradients for layer in gradient.layers)
     return sum(float(np.square(stored(layer), dtype=np.float64).sum()) for layer in layers)
 
 
 def add_step_rows(spec: RunSpec, scenario: ReducerScenario, progress: ProgressWatcher, found: RunState) -> None:
-    """Replace each row by one with successive steps, and its recording by that of the median step or a full period.
-
-    A warm reducer is a later step already; an optional one that refuses a step loses its row.
-    """
+    """Replace rows by those of steps, recordings by the median step's or a period's; optional refusers lose theirs."""
     optional = {item.option_string for item in scenario.reducers if item.optional}
     every = [each for predictions in found.predictions.values() for each in predictions]
     followed = sum(not each.recorded.reducer.traits.warm for each in every)
@@ -149,9 +143,8 @@ def add_step_rows(spec: RunSpec, scenario: ReducerScenario, progress: ProgressWa
                 refused.append(Refused(each.row.option_string, count, str(error)))
     for one in refused:
         found.refused.append(one)
-        found.predictions[one.workers] = [
-            each for each in found.predictions[one.workers] if each.row.option_string != one.reducer
-        ]
+        others = [each for each in found.predictions[one.workers] if each.row.option_string != one.reducer]
+        found.predictions[one.workers] = others
 
 
 def _followed(prediction: Prediction, count: int, scenario: ReducerScenario, progress: ProgressWatcher) -> Prediction:

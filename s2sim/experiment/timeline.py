@@ -1,7 +1,5 @@
 """What ranks and links do over simulated time, for a timeline."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +15,7 @@ from s2sim.errors import S2SimError
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.simulation.accounting import Iterations
 from s2sim.simulation.bucketing.policy import BucketExchange
+from s2sim.simulation.bucketing.sharded import PARAMETERS
 from s2sim.topology.cluster import Cluster
 from s2sim.units import format_bytes
 
@@ -90,12 +89,10 @@ def streams_of(iterations: Iterations, exchange: Sequence[BucketExchange], rank:
             bucket = bisect_right(ends, within)
             own = exchange[bucket].recording.calls[within - (ends[bucket - 1] if bucket else 0)]
             buckets.append((number, bucket))
-            names.append(f"bucket {bucket}: {own.label or step.what or kind}")
-        details = {
-            "carries": ", ".join(dict.fromkeys(names)),
-            "algorithm": launch.timed.schedule.algorithm,
-            "bytes a rank": size,
-        }
+            carried_what = own.label or step.what or kind
+            names.append(carried_what if own.label == PARAMETERS else f"bucket {bucket}: {carried_what}")
+        carries, algorithm = ", ".join(dict.fromkeys(names)), launch.timed.schedule.algorithm
+        details = {"carries": carries, "algorithm": algorithm, "bytes a rank": size}
         start_us, end_us = launch.start_ps / _PS_PER_US, launch.end_ps / _PS_PER_US
         span = TimelineSpan(chosen, f"{kind}, {format_bytes(size)}", "network", start_us, end_us, details)
         carried.append(span)
@@ -162,7 +159,10 @@ def check_messages(schedules: Iterable[Schedule], what: str) -> None:
 def record_timeline(executed: ExecutedRecording, rank: int | None = None) -> Timeline | Streams:
     """Return the activity of ranks and links in a replay; of iterations that of one rank, by default the slowest."""
     if executed.iterations is not None:
-        return streams_of(executed.iterations, executed.bucket_exchanges, rank)
+        assert executed.scenario.training is not None
+        gathers = executed.rank_work.gathers.in_order(executed.scenario.training.accumulate)
+        exchange = (*executed.bucket_exchanges, *(gather.exchange for gather in gathers))
+        return streams_of(executed.iterations, exchange, rank)
     schedules = [launch.timed.schedule for launch in executed.replay.launches]
     check_messages(schedules, f"{len(schedules)} launches over {executed.recording.workers} ranks")
     timeline = Timeline(executed.timer.cluster)

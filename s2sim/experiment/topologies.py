@@ -1,7 +1,5 @@
 """The same question on several clusters: which is fastest, and which is cheapest where prices are known."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path

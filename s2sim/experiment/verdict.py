@@ -1,7 +1,5 @@
 """The answer in three lines: what to do; how much that gains, on what; what would change it."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -13,10 +11,12 @@ from s2sim.experiment.row_parts import CountPays, Flip, Verdict
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_state import RunState
 from s2sim.experiment.scenario.reducers import ReducerScenario
-from s2sim.experiment.spec import RunSpec
+from s2sim.experiment.spec import CodecBasis, RunSpec
 from s2sim.libraries.lowering_tables import IDEAL
-from s2sim.units import format_number_of, format_rate, format_ratio, format_seconds
+from s2sim.simulation.bucketing.sharded import ShardedDiscipline
+from s2sim.units import brief_seconds, enumerate_words, format_number_of, format_rate, format_ratio, format_seconds
 
+CODECS_AS = {"published": "codecs as published code", "framework": "codecs as a framework starts them"}
 # From this share on, percents round to all of it.
 _ALL = 0.995
 
@@ -71,6 +71,7 @@ class VerdictContext:
 
     library: str = IDEAL.option_string  # The communication library
     gpu: str = ""  # Name of the GPU
+    codec_as: CodecBasis = "kernels"  # What codecs cost
     max_error: float | None = None  # Largest relative L2 error that may win
     steps: int = 1  # Successive steps that ran
     scan: BreakEvenScan = field(default_factory=lambda: BreakEvenScan(None))  # Where reducers break even with dense
@@ -102,7 +103,9 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
         lines = (
             _action_line(choice, candidates, dense, known),
             _gain_line(choice, baseline, dense, known, interval_texts(rows)),
-            _sensitivity_line(choice, known, "" if sure is None else sure.sentence(best)),
+            _sensitivity_line(
+                choice, known, "" if sure is None else sure.sentence(best, undecided=choice.decision == "undecided")
+            ),
         )
     lossy = choice.lossy or (None if choice.without is None else choice.without.lossy)
     return Verdict(
@@ -159,8 +162,7 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
 
 
 def _too_small_gain_text(doubtful: Candidate, baseline: Candidate) -> str:
-    gain = baseline.time_s / doubtful.time_s
-    return f"{doubtful.name} gains {gain:.2f}x, less than the gradients it stands on may be off"
+    return f"{doubtful.name} gains {baseline.time_s / doubtful.time_s:.2f}x, less than {doubtful.doubted} may be off"
 
 
 def _fallback_text(without: Choice, told: Candidate | None, max_error: float | None) -> str:
@@ -201,7 +203,7 @@ def _gain_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictCo
     where = _scope_text(dense, known)
 
     def time(each: Candidate) -> str:
-        return f"{_brief(each.time_s)}{bands.get(each.name, '')}"
+        return f"{brief_seconds(each.time_s)}{bands.get(each.name, '')}"
 
     def gain(each: Candidate) -> str:
         return f"{baseline.time_s / each.time_s:.2f}x" if each.time_s else "free"
@@ -222,21 +224,13 @@ def _gain_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictCo
     return f"{unit} {time(baseline)} -> {time(best)}: {gain(best)}{also}; {where}."
 
 
-def _brief(seconds: float) -> str:
-    """Return a time in three digits.
-
-    >>> _brief(0.0018677)
-    '1.87 ms'
-    """
-    return format_seconds(float(f"{seconds:.3g}"))
-
-
 def _scope_text(dense: Row, known: VerdictContext) -> str:
-    ideal = known.library == IDEAL.option_string
-    machines = f"{known.library}{' library' if ideal else ''}"
+    machines = f"{known.library}{' library' if known.library == IDEAL.option_string else ''}"
     # Of an iteration the compute says that.
     on_gpu = f" on {known.gpu}" if known.gpu and dense.iteration is None else ""
     parts = [f"{dense.workers} workers", f"{machines}{on_gpu}"]
+    if known.codec_as != "kernels":
+        parts.append(CODECS_AS[known.codec_as])
     overlap = describe_overlap(dense, known.compute)
     if overlap is not None:
         parts.append(overlap)
@@ -267,8 +261,11 @@ def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> st
             parts.append(f"above {format_rate(rate_Bps)} {limit} limits communication")
     if choice.faster is not None:
         more = choice.best.time_s / choice.faster.time_s
-        error = f"an error of {_error_text(choice.faster)}"
-        parts.append(f"{error} allows {choice.faster.name}, {more:.2f}x as fast as {choice.best.name}")
+        faster = f"{choice.faster.name}, {more:.2f}x as fast as {choice.best.name}"
+        if choice.faster.feedback:
+            parts.append(f"training has to tell whether error feedback allows {faster}")
+        else:
+            parts.append(f"an error of {_error_text(choice.faster)} allows {faster}")
     if not parts:
         parts.append("no rate changes that" if choice.runner_up is None else "other rates were not tried")
     text = "; ".join([*parts, *([in_band] if in_band else [])])
@@ -296,17 +293,17 @@ def pays_text(reducer: str, scan: BreakEvenScan) -> str | None:
         return None
     if reducer in scan.rejected:
         return f"pays at no {scan.field}: {scan.rejected[reducer]}"
+    given = " in these buckets" if scan.same_buckets else ""
     crossings = sorted(crossing.at_Bps for crossing in scan.crossings if crossing.reducer == reducer)
     pays_first = scan.pays_at_ends[reducer][0]
     if not crossings:
         often = "pays at any" if pays_first else "pays at no"
-        return f"{often} {scan.field} from {format_rate(LOWEST_BPS)} to {format_rate(scan.highest_Bps)}"
+        return f"{often} {scan.field} from {format_rate(LOWEST_BPS)} to {format_rate(scan.highest_Bps)}{given}"
     edges: list[float | None] = [*([None] if pays_first else []), *crossings]
     if len(edges) % 2:
         edges.append(None)
     spans = [_span(edges[place], edges[place + 1]) for place in range(0, len(edges), 2)]
-    together = spans[0] if len(spans) == 1 else f"{', '.join(spans[:-1])} and {spans[-1]}"
-    return f"pays {together} of {scan.field}"
+    return f"pays {enumerate_words(spans)} of {scan.field}{given}"
 
 
 def _span(low: float | None, high: float | None) -> str:
@@ -317,9 +314,9 @@ def _span(low: float | None, high: float | None) -> str:
 
 
 def give_verdicts(
-    spec: RunSpec, scenario: ReducerScenario, state: RunState
+    spec: RunSpec, scenario: ReducerScenario, state: RunState, *, sensitivity: bool = True
 ) -> tuple[tuple[Row, ...], tuple[Verdict, ...]]:
-    """Return all rows, judged, and a verdict for each number of workers, in the order in which they ran."""
+    """Return all judged rows, and a verdict for each number of workers, which says what flips it if ``sensitivity``."""
     rows: list[Row] = []
     verdicts = []
     extrapolation, training, max_error = state.extrapolated, scenario.training, spec.max_error
@@ -327,8 +324,9 @@ def give_verdicts(
     if training is not None:
         batches = f" x {training.accumulate}" if training.accumulate > 1 else ""
         simulated["compute"] = f"{training.profile.setting}{batches}"
-        # Exchanges may overlap with the next forward too, if that waits only for its own layers.
-        simulated["behind"] = "backward" if training.discipline.waits_for_all else "compute"
+        # Exchanges may overlap with the next forward too, if that waits only for its own layers or parameters.
+        both = isinstance(training.discipline, ShardedDiscipline) or not training.discipline.waits_for_all
+        simulated["behind"] = "compute" if both else "backward"
     for workers, predictions in state.predictions.items():
         judged = judge([each.row for each in predictions], max_error)
         rows += judged
@@ -339,10 +337,13 @@ def give_verdicts(
         context = VerdictContext(
             library=scenario.library.option_string,
             gpu=scenario.gpu.name,
+            codec_as=scenario.codec_as,
             max_error=max_error,
             steps=spec.steps,
             scan=state.scan if workers == state.largest else BreakEvenScan(None),
-            flips=find_sensitive_constants(candidates, executed, choose(candidates, max_error), max_error),
+            flips=find_sensitive_constants(candidates, executed, choose(candidates, max_error), max_error)
+            if sensitivity
+            else (),
             compute_origin=origin,
             faults=tuple(dict.fromkeys(fault.partition(":")[0] for fault in spec.faults)),
             pays_over=(*state.over_batches, *over_workers(state.rows, max_error)) if workers == state.largest else (),

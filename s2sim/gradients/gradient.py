@@ -8,9 +8,8 @@ from math import prod
 from typing import Any, TypeAlias, get_args, get_origin
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Ints
+from s2sim.arrays import Array, Ints
 
 SPARSE_BELOW = 0.5
 """Share of rows that are not zero from which on a table is no row-sparse one, where nobody says what it is."""
@@ -21,7 +20,7 @@ class RowSparse:
     """An array most of whose rows are zero, kept as the others."""
 
     rows: Ints  # Which rows are stored, strictly increasing
-    values: NDArray[Any]  # Their values
+    values: Array  # Their values
     shape: tuple[int, ...]  # Shape of the whole array; a one-dimensional one has rows of a single element
 
     @property
@@ -44,7 +43,7 @@ class RowSparse:
         """Elements in one row."""
         return prod(self.shape[1:])
 
-    def to_dense(self) -> NDArray[Any]:
+    def to_dense(self) -> Array:
         """Return the whole array, shape ``shape``."""
         dense = np.zeros(self.shape, self.values.dtype)
         dense[self.rows] = self.values
@@ -59,20 +58,20 @@ class RowSparse:
         held = np.isin(self.rows, rows, assume_unique=True)
         return RowSparse(self.rows[held], self.values[held], self.shape).among(rows)
 
-    def with_values(self, values: NDArray[Any]) -> RowSparse:
+    def with_values(self, values: Array) -> RowSparse:
         """Return the same rows with other values, shape (k, *shape[1:])."""
         return RowSparse(self.rows, values, self.shape)
 
 
-Layer: TypeAlias = "NDArray[Any] | RowSparse"
+Layer: TypeAlias = "Array | RowSparse"
 
 
-def stored(layer: Layer) -> NDArray[Any]:
+def stored(layer: Layer) -> Array:
     """Return the values that a layer keeps; all others are zero."""
     return layer.values if isinstance(layer, RowSparse) else layer
 
 
-def to_dense(layer: Layer) -> NDArray[Any]:
+def to_dense(layer: Layer) -> Array:
     """Return all of a layer's values."""
     return layer.to_dense() if isinstance(layer, RowSparse) else layer
 
@@ -92,7 +91,7 @@ def union_of(tables: Sequence[RowSparse]) -> Ints:
     return np.flatnonzero(held)
 
 
-def map_values(layer: Layer, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Layer:
+def map_values(layer: Layer, function: Callable[[Array], Array]) -> Layer:
     """Return a layer with ``function`` applied to the stored values; it must keep shapes and zeros."""
     return layer.with_values(function(layer.values)) if isinstance(layer, RowSparse) else function(layer)
 
@@ -133,7 +132,7 @@ class Gradient:
         """Bytes of all layers, zeros included."""
         return sum(layer.nbytes for layer in self.layers)
 
-    def map(self, function: Callable[[NDArray[Any]], NDArray[Any]]) -> Gradient:
+    def map(self, function: Callable[[Array], Array]) -> Gradient:
         """Return the gradient with ``function`` applied to the stored values; it must keep shapes and zeros."""
         return Gradient(self.names, tuple(map_values(layer, function) for layer in self.layers))
 

@@ -1,7 +1,5 @@
 """Reads the layers of one file of a user's gradients, whatever wrote it."""
 
-from __future__ import annotations
-
 import struct
 import warnings
 import zipfile
@@ -15,10 +13,11 @@ from typing import Any, Literal
 from zipfile import BadZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Array
 from s2sim.codecs.floats import BFLOAT16, widen
 from s2sim.errors import S2SimWarning, TraceError
+from s2sim.gradients import manifest, statistics
 from s2sim.gradients.gradient import (
     SPARSE_BELOW,
     Gradient,
@@ -29,14 +28,11 @@ from s2sim.gradients.gradient import (
     stored,
     to_dense,
 )
-from s2sim.gradients.manifest import Origin
 from s2sim.gradients.read_trace import TYPE_NAMES, Trace, parse_safetensors, refuse_archive_bomb, sort_by_step_and_rank
-from s2sim.gradients.statistics import GradientTable
 from s2sim.gradients.write_trace import check_target, write_trace
 from s2sim.units import format_number_of
 
 Layers = dict[str, Layer]
-
 
 # Before, a file could run code even where only tensors were asked for (CVE-2025-32434).
 _OLDEST = (2, 6)
@@ -101,7 +97,7 @@ def _to_layer(tensor: Any, label: str, file_bytes: int) -> Layer:
     if values.numel() * values.element_size() > file_bytes:
         raise TraceError(f"{label} claims more elements than the file holds: save it with .contiguous()")
     narrow = values.dtype == torch.bfloat16
-    array: NDArray[Any] = (values.contiguous().view(torch.int16) if narrow else values).numpy()
+    array: Array = (values.contiguous().view(torch.int16) if narrow else values).numpy()
     array = array.view(BFLOAT16) if narrow else array
     return RowSparse(tensor.indices()[0].numpy(), array, tuple(tensor.shape)) if is_sparse else array
 
@@ -129,7 +125,7 @@ DAMAGED = (
 """What NumPy, zipfile and PyTorch raise on damaged, encrypted or pickled content, as found by altering bytes."""
 
 
-def _from_numpy(array: NDArray[Any], name: str, path: Path) -> NDArray[Any]:
+def _from_numpy(array: Array, name: str, path: Path) -> Array:
     """Return a layer's values as float32, or as they are if they are bfloat16."""
     if array.dtype == BFLOAT16:
         return array
@@ -230,7 +226,7 @@ def _share_of_rows(layer: Layer) -> float:
     return len(layer.rows) / layer.shape[0] if isinstance(layer, RowSparse) else float(layer.any(axis=1).mean())
 
 
-def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> tuple[GradientTable, Literal["fp32", "bf16"]]:
+def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> tuple[statistics.GradientTable, Literal["fp32", "bf16"]]:
     """Compare the files, by step and rank, with each other; return their gradients and the type of all of them.
 
     Layers are row-sparse that are so in every file.
@@ -260,7 +256,7 @@ def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> tuple[GradientTable, 
         layers = (as_row_sparse(read[name]) if name in sparse else to_dense(read[name]) for name in shapes)
         return Gradient(tuple(shapes), tuple(layers))
 
-    return GradientTable(len(paths), len(paths[0]), gradient), "bf16" if dtypes == {BFLOAT16} else "fp32"
+    return statistics.GradientTable(len(paths), len(paths[0]), gradient), "bf16" if dtypes == {BFLOAT16} else "fp32"
 
 
 def import_trace(
@@ -290,7 +286,7 @@ def import_trace(
     given = tuple(map(Path, files))
     paths = sort_by_step_and_rank(given)
     each = "one a rank" if len(paths) == 1 else "one a step and rank"
-    origin = Origin(
+    origin = manifest.Origin(
         data=data,
         licence=licence,
         source=f"{format_number_of(len(given), 'file')}, {each}: {paths[0][0].name} to {paths[-1][-1].name}",

@@ -31,12 +31,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Floats, Ints
+from s2sim.arrays import Array, Floats, Ints
 from s2sim.errors import TraceError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse
 from s2sim.gradients.manifest import Manifest
@@ -216,8 +214,8 @@ class _RowPool:
 
     odds: Floats  # Probability over its complement that a rank holds a row; infinite for those that all hold
     # What the ranks have in common in each row that any of them holds; the last is 0, for all other rows
-    common: NDArray[Any]
-    own: NDArray[Any]  # What each rank has beside it, row by row
+    common: Array
+    own: Array  # What each rank has beside it, row by row
     # places, starts, counts: which line of ``common`` belongs to a row; where its values begin in ``own``, and how many
     # there are; of a row that none holds, those of the rarest
     places: Ints
@@ -255,7 +253,7 @@ class _RowPool:
         return RowSparse(rows, values.reshape(count, *shape[1:]), shape)
 
 
-def _split_common(values: NDArray[Any], counts: Ints) -> tuple[NDArray[Any], NDArray[Any]]:
+def _split_common(values: Array, counts: Ints) -> tuple[Array, Array]:
     """Return what the ranks have in common in each row, and what each has beside it: shapes (rows + 1 | held, width).
 
     ``values`` are those of all rows, one after the other, each of which has so many lines there. The last line in

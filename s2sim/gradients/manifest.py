@@ -1,7 +1,5 @@
 """The content of a trace's ``manifest.json`` as frozen values."""
 
-from __future__ import annotations
-
 import errno
 import json
 import os

@@ -19,8 +19,8 @@ from typing import Any
 from zipfile import ZipFile
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Array
 from s2sim.codecs.floats import BFLOAT16, from_half
 from s2sim.errors import TraceError, unknown_name
 from s2sim.files import data_directory
@@ -88,7 +88,7 @@ TYPE_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
 """The format's name of each type that is read."""
 
 
-def parse_safetensors(data: bytes, label: str) -> dict[str, NDArray[Any]]:
+def parse_safetensors(data: bytes, label: str) -> dict[str, Array]:
     """Return every tensor of a safetensors file, in the order of its header; ``label`` names it in errors."""
     from safetensors import SafetensorError, deserialize
 
@@ -225,9 +225,7 @@ class Trace:
             )
 
 
-def _tensor(
-    tensors: dict[str, NDArray[Any]], name: str, dtype: str, shape: tuple[int, ...] | None, label: str
-) -> NDArray[Any]:
+def _tensor(tensors: dict[str, Array], name: str, dtype: str, shape: tuple[int, ...] | None, label: str) -> Array:
     """Return one tensor after checking its type and, unless None, its shape."""
     if name not in tensors:
         raise TraceError(f"{label} lacks the tensor {name!r}: record or copy the trace again")
@@ -239,9 +237,9 @@ def _tensor(
     return tensor
 
 
-def _gradient(tensors: dict[str, NDArray[Any]], entries: tuple[LayerEntry, ...], label: str) -> Gradient:
+def _gradient(tensors: dict[str, Array], entries: tuple[LayerEntry, ...], label: str) -> Gradient:
     scales = _tensor(tensors, "scales", "float32", (len(entries),), label)
-    layers: list[NDArray[Any] | RowSparse] = []
+    layers: list[Array | RowSparse] = []
     expected = {"scales"}
     for entry, scale in zip(entries, scales, strict=True):
         expected.add(values_name := f"{entry.name}/values")
@@ -270,7 +268,6 @@ def _gradient(tensors: dict[str, NDArray[Any]], entries: tuple[LayerEntry, ...],
 
 
 def _difference(claimed: Statistics, measured: Statistics) -> str | None:
-    """Return the first field in which two statistics differ, or None."""
     if claimed.union_ranks != measured.union_ranks or set(claimed.layers) != set(measured.layers):
         return "the list of layers or of rank counts"
     pairs = [("the whole gradient", claimed.whole, measured.whole)]

@@ -11,8 +11,6 @@ how many elements a dense layer has, so that these run as vectors, of as many el
 whole. Those that take layers as matrices see sides: a size is then a + b (rows) + c (columns) + d (elements).
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -374,8 +372,12 @@ def _copies(
             # The sides of a matrix of about so many elements and the same shape.
             times = max(1.0, sqrt(layer.size / share))
             sides = (layer.shape[0], layer.size // layer.shape[0])
-            rows, columns = (min(side, max(least_side, _MIN_SIDE, round(side / times))) for side in sides)
-            found[layer.name] = rows, columns
+            chunks = range(1, 1 + (unit if least_side == 1 else 1))  # See `Reducer.least_side`.
+            found[layer.name] = tuple(
+                min(side, max(1, round(max(least_side, _MIN_SIDE, side / times) / chunk)) * chunk)
+                for side in sides
+                for chunk in [max(chunk for chunk in chunks if side % chunk == 0)]
+            )
         else:
             whole = next(each for each in units if each <= share)
             found[layer.name] = (share // whole * whole if layer.size > share else layer.size,)

@@ -1,15 +1,12 @@
 """Statistics of gradients: density, union density against the number of ranks, and the tail of the values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Ints, Mask
+from s2sim.arrays import Array, Floats, Ints, Mask
 from s2sim.errors import TraceError
 from s2sim.files import StrictFields
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, stored
@@ -117,18 +114,13 @@ def count_holders(gradients: Sequence[Gradient]) -> list[Ints | None]:
     return counts
 
 
-def stored_values(layer: Layer) -> NDArray[Any]:
-    """Return the values of the stored rows, or the whole dense layer, flat."""
-    return stored(layer).reshape(-1)
-
-
-def iterate_blocks(values: NDArray[Any]) -> Iterator[NDArray[np.float64]]:
+def iterate_blocks(values: Array) -> Iterator[Floats]:
     """Yield flat values in float64, a few at a time: a gradient of a gigabyte would not fit as a whole."""
     for start in range(0, len(values), _BLOCK):
         yield values[start : start + _BLOCK].astype(np.float64)
 
 
-def top_percent_energy(values: NDArray[Any]) -> float | None:
+def top_percent_energy(values: Array) -> float | None:
     """Return the share of the squared L2 norm in the 1 % largest of ``values`` (at least one); None without any."""
     total = sum(float(np.square(block).sum()) for block in iterate_blocks(values))
     if total == 0:
@@ -142,7 +134,7 @@ def top_percent_energy(values: NDArray[Any]) -> float | None:
     return float(np.square(magnitudes[-count:].astype(np.float64)).sum() / total)
 
 
-def kurtosis(values: NDArray[Any]) -> float | None:
+def kurtosis(values: Array) -> float | None:
     """Return the fourth central moment over the squared variance, 3 for a Gaussian; None for equal values."""
     if not len(values):
         return None
@@ -184,7 +176,7 @@ def trace_statistics(source: GradientSource) -> Statistics:
             merged = [old | new for old, new in zip(merged, masks, strict=True)] if merged else masks
             if rank + 1 in counts:
                 unions[step, counts.index(rank + 1)] = [mask.mean() for mask in merged]
-            values = [stored_values(layer) for layer in gradient.layers]
+            values = [stored(layer).reshape(-1) for layer in gradient.layers]
             tails.append([(top_percent_energy(v), kurtosis(v)) for v in [*values, np.concatenate(values)]])
     density = np.mean(densities, axis=0)
     union = unions.mean(axis=0)

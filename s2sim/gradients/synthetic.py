@@ -1,20 +1,16 @@
 """Synthetic gradients for those who have no real ones: chosen density, overlap and tail, drawn on demand."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32
+from s2sim.arrays import Array, Floats32
 from s2sim.errors import OptionError, TraceError
+from s2sim.gradients import law, read_trace
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.gradients.law import MIN_RANKS, ExtrapolatedRanks, fit_law
 from s2sim.gradients.manifest import SCHEMA_VERSION, LayerEntry, Manifest, Origin
-from s2sim.gradients.read_trace import Trace, open_trace
 from s2sim.gradients.statistics import Statistics, check_place, trace_statistics
 from s2sim.options import build, join_option_string, non_default, split_option_string
 from s2sim.seeds import named_generator
@@ -140,7 +136,7 @@ class SyntheticTrace:
     def gradient(self, step: int, rank: int) -> Gradient:
         """Return one rank's gradient of one step: float32, rows + values, then the dense layer if there is one."""
         check_place(self.name, self, step, rank)
-        layers: list[NDArray[Any] | RowSparse] = [
+        layers: list[Array | RowSparse] = [
             self._sparse_layer(step, rank, index) for index in range(self.options.layers)
         ]
         if self.options.dense:
@@ -179,7 +175,7 @@ def _draw(generator: np.random.Generator, tail: str, shape: tuple[int, ...]) -> 
     return np.asarray(np.where(generator.random(shape) < 0.5, -magnitude, magnitude), np.float32)
 
 
-AnyTrace: TypeAlias = Trace | SyntheticTrace | ExtrapolatedRanks
+AnyTrace: TypeAlias = read_trace.Trace | SyntheticTrace | law.ExtrapolatedRanks
 
 
 def load_trace(spec: str | Path, *, workers: int, seed: int = 0, keep: bool = False) -> AnyTrace:
@@ -196,12 +192,12 @@ def load_trace(spec: str | Path, *, workers: int, seed: int = 0, keep: bool = Fa
             raise TraceError(f"seed={seed} is negative; use 0 or more")
         _, options = split_option_string(spec)
         return SyntheticTrace(build(SyntheticOptions, options, "synthetic"), workers, seed)
-    trace = open_trace(spec).keeping() if keep else open_trace(spec)
+    trace = read_trace.open_trace(spec).keeping() if keep else read_trace.open_trace(spec)
     if workers <= trace.world_size:
         return trace
-    if trace.world_size < MIN_RANKS:
+    if trace.world_size < law.MIN_RANKS:
         raise TraceError(
             f"trace {trace.name} has too few recorded ranks, {trace.world_size}, to draw {workers} workers by a law "
-            f"fitted to them: use --workers {trace.world_size} or fewer, or record {MIN_RANKS} ranks"
+            f"fitted to them: use --workers {trace.world_size} or fewer, or record {law.MIN_RANKS} ranks"
         )
-    return ExtrapolatedRanks(trace.name, trace.manifest, trace, fit_law(trace), workers, seed)
+    return law.ExtrapolatedRanks(trace.name, trace.manifest, trace, law.fit_law(trace), workers, seed)

@@ -1,7 +1,5 @@
 """Writes gradient traces: all of one, or nothing."""
 
-from __future__ import annotations
-
 import contextlib
 import dataclasses
 import hashlib
@@ -11,26 +9,18 @@ import shutil
 from itertools import product
 from math import sqrt
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32
+from s2sim.arrays import Array, Floats32
 from s2sim.errors import TraceError
 from s2sim.files import partial_of, remove_leftovers
+from s2sim.gradients import manifest as manifests
 from s2sim.gradients.gradient import RowSparse, stored
-from s2sim.gradients.manifest import (
-    MANIFEST_NAME,
-    SCALING,
-    SCHEMA_VERSION,
-    LayerEntry,
-    Manifest,
-    Origin,
-    gradient_file_name,
-)
 from s2sim.gradients.read_trace import Trace
-from s2sim.gradients.statistics import GradientSource, iterate_blocks, stored_values, trace_statistics
+from s2sim.gradients.statistics import GradientSource, iterate_blocks, trace_statistics
 
 # Halves hold 65504 at most; the largest magnitude is scaled to between 2^14 and 2^15.
 _HALF_EXPONENT = 15
@@ -44,7 +34,6 @@ def _to_half(values: Floats32) -> tuple[NDArray[np.float16], float]:
 
 
 def _half_error(values: Floats32) -> float:
-    """Return the relative L2 error of ``values`` in scaled half precision."""
     half, scale = _to_half(values)
     length = distance = 0.0
     for exact, kept in zip(iterate_blocks(values), iterate_blocks(half), strict=True):
@@ -53,7 +42,7 @@ def _half_error(values: Floats32) -> float:
     return sqrt(distance / length) if length else 0.0
 
 
-def _layer_entries(source: GradientSource, max_storage_error: float) -> tuple[LayerEntry, ...]:
+def _layer_entries(source: GradientSource, max_storage_error: float) -> tuple[manifests.LayerEntry, ...]:
     """Check every gradient and choose how each layer is stored."""
     errors: dict[str, float] = {}
     expected = [(name, layer.shape, isinstance(layer, RowSparse)) for name, layer in source.gradient(0, 0)]
@@ -65,25 +54,25 @@ def _layer_entries(source: GradientSource, max_storage_error: float) -> tuple[La
         for name, layer in gradient:
             if layer.dtype != np.float32:
                 raise TraceError(f"{label}: layer {name!r} has the type {layer.dtype}; gradients are float32")
-            if not np.isfinite(stored_values(layer)).all():
+            if not np.isfinite(stored(layer)).all():
                 raise TraceError(f"{label}: layer {name!r} holds NaN or infinity")
-            errors[name] = max(errors.get(name, 0.0), _half_error(stored_values(layer)))
+            errors[name] = max(errors.get(name, 0.0), _half_error(stored(layer).reshape(-1)))
     return tuple(
-        LayerEntry(*layer, "float16", errors[layer[0]])
+        manifests.LayerEntry(*layer, "float16", errors[layer[0]])
         if errors[layer[0]] <= max_storage_error
-        else LayerEntry(*layer, "float32", 0.0)
+        else manifests.LayerEntry(*layer, "float32", 0.0)
         for layer in expected
     )
 
 
-def _write_files(directory: Path, source: GradientSource, entries: tuple[LayerEntry, ...]) -> dict[str, str]:
+def _write_files(directory: Path, source: GradientSource, entries: tuple[manifests.LayerEntry, ...]) -> dict[str, str]:
     """Write the safetensors file of every gradient; return their checksums by name."""
     from safetensors.numpy import save
 
     checksums = {}
     for step, rank in product(range(source.steps), range(source.world_size)):
         gradient = source.gradient(step, rank)
-        tensors: dict[str, NDArray[Any]] = {}
+        tensors: dict[str, Array] = {}
         scales = np.ones(len(entries), np.float32)
         for index, (entry, layer) in enumerate(zip(entries, gradient.layers, strict=True)):
             values = stored(layer)
@@ -92,7 +81,7 @@ def _write_files(directory: Path, source: GradientSource, entries: tuple[LayerEn
             tensors[f"{entry.name}/values"] = np.ascontiguousarray(values)
             if isinstance(layer, RowSparse):
                 tensors[f"{entry.name}/rows"] = layer.rows.astype(np.int32)
-        name, data = gradient_file_name(step, rank), save({**tensors, "scales": scales})
+        name, data = manifests.gradient_file_name(step, rank), save({**tensors, "scales": scales})
         (directory / name).parent.mkdir(exist_ok=True)
         (directory / name).write_bytes(data)
         checksums[name] = hashlib.sha256(data).hexdigest()
@@ -109,7 +98,7 @@ def check_target(directory: Path, *, overwrite: bool) -> None:
         return
     if not overwrite:
         raise TraceError(f"{directory} is not empty: name a new directory, or ask to overwrite it")
-    if not (directory / MANIFEST_NAME).is_file():
+    if not (directory / manifests.MANIFEST_NAME).is_file():
         raise TraceError(f"{directory} holds something else than a trace and is not overwritten: name a new directory")
 
 
@@ -133,7 +122,7 @@ def write_trace(
     *,
     kind: Literal["recorded", "imported", "synthetic"],
     model: str,
-    origin: Origin,
+    origin: manifests.Origin,
     batch: int | None = None,
     warmup_steps: int | None = None,
     seed: int | None = None,
@@ -154,12 +143,12 @@ def write_trace(
     entries = _layer_entries(source, max_storage_error)
     try:
         partial.mkdir()
-        manifest = Manifest(
-            schema_version=SCHEMA_VERSION,
+        manifest = manifests.Manifest(
+            schema_version=manifests.SCHEMA_VERSION,
             kind=kind,
             model=model,
             layers=entries,
-            scaling=SCALING,
+            scaling=manifests.SCALING,
             batch=batch,
             steps=source.steps,
             world_size=source.world_size,
@@ -174,7 +163,7 @@ def write_trace(
         measured = trace_statistics(Trace(directory.name, partial, manifest))
         manifest = dataclasses.replace(manifest, statistics=measured)
         text = json.dumps(dataclasses.asdict(manifest), indent=1, allow_nan=False, ensure_ascii=False)
-        (partial / MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")
+        (partial / manifests.MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")
         _move_into_place(partial, directory)
     except OSError as error:
         raise TraceError(f"the trace cannot be written to {directory}: {error.strerror}; nothing was kept") from error

@@ -1,7 +1,5 @@
 """The constants of a library's protocol overhead, every number with its origin."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
@@ -11,7 +9,7 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from s2sim.errors import TopologyError, suggest_nearest
-from s2sim.files import data_directory, read_toml
+from s2sim.files import data_directory, read_table, read_toml
 from s2sim.topology.quantity import FieldReader, Quantity, read_quantity
 from s2sim.units import parse_size_bytes
 
@@ -22,7 +20,7 @@ SHARES = (*LINKS, "host-memory", "host-memory-both-ways")
 """Links with a share of the rate inside a node: PCIe with peer-to-peer, and without, for one direction or both."""
 
 HOST_LIBRARIES = ("gloo", "mpi")
-"""Libraries with messages between host memories, of which the files have `HOST_FIELDS`."""
+"""Libraries with messages between host memories, whose files have other fields."""
 
 ConstantOverrides: TypeAlias = tuple[tuple[str, "str | float"], ...]
 """Constants by their dotted names, with values as in a file: ``"5us"``, or 0.9."""
@@ -132,73 +130,38 @@ _SWITCHED = ("in-network", "nvls-tree")
 Readers: TypeAlias = dict[str, Callable[[FieldReader, str], Any]]
 """What reads each field of a file; ``*`` is the name of any table of a section. None is returned for an absent one."""
 
-NCCL_FIELDS: Readers = {
-    **dict.fromkeys(("launch.collective", "launch.gpu", "launch.channel"), FieldReader.latency),
-    # Of collectives that consist of sends and receives: per peer on the host, and per peer in another node
-    **dict.fromkeys(("peer.message", "peer.network"), FieldReader.latency),
-    "protocol.*.launch": FieldReader.latency,  # In addition to `launch.collective`
-    "protocol.*.share": _read_share,  # Data in a byte that is sent
-    "protocol.*.limit": _read_limit,  # Of one rank, data and flags, where no generation has one
-    # Of a hop over each kind of link inside a node, and between nodes in addition to the network's latency
-    **dict.fromkeys(("protocol.*.network", *(f"protocol.*.{link}" for link in LINKS)), FieldReader.latency),
-    "protocol.*.posting": FieldReader.latency,  # Of the host for each message between nodes
-    # Whether it needs NVLink inside nodes, and between nodes paths without a processor
-    "protocol.*.ways": lambda fields, field: fields.text(field, "all", ("all", "direct")) == "direct",
-    "protocol.*.messages": _read_size,  # Largest message, for collectives that consist of sends and receives
-    "protocol.*.part": _read_size,  # Least part of a buffer with its own channel
-    # First version with an algorithm or protocol; ``messages``: with another protocol for small messages
-    **dict.fromkeys(
-        [f"since.{what}" for what in ("tree", "in-network", "nvls-tree", "pat", "messages", "LL128-c2c")], _read_version
-    ),
-    **dict.fromkeys([f"share.{name}" for name in SHARES], _read_share),
-    "generation.*.channels": FieldReader.required_count,  # Of a large buffer between GPUs with NVLink
-    "in-network.latency": FieldReader.latency,  # Of a reduction in a switch
-    "in-network.channels": FieldReader.required_count,  # Concurrent reductions in a switch
-    "in-network.stages": FieldReader.required_count,  # Of each chunk inside a node
-    # Shares of the rate that an NVSwitch reaches in reductions, in one domain over several hosts, with trees over nodes
-    **dict.fromkeys([f"in-network.*.share{where}" for where in ("", "-over-hosts", "-over-nodes")], _read_share),
-    # A network by transport, and the path between GPU and interface: share of the rate that data reaches (of a path
-    # past a host: of the rate of the GPU's PCIe), latency of a hop, limit of a message through one interface. Messages
-    # of ``eager`` bytes and more are announced first, which takes ``rendezvous``. Its provider's settings turn ``off``
-    # some algorithms and protocols.
-    **dict.fromkeys(("network.*.share", "path.*.share"), _read_share),
-    **dict.fromkeys(("network.*.latency", "network.*.rendezvous", "path.*.latency"), FieldReader.latency),
-    "network.*.stream": _read_limit,
-    "network.*.eager": _read_size,
-    "network.*.off": lambda fields, field: tuple(fields.text(field, "").split()),  # Algorithms and protocols
+_READERS: Readers = {
+    "latency": FieldReader.latency,
+    "share": _read_share,
+    "limit": _read_limit,
+    "size": _read_size,
+    "count": FieldReader.required_count,
+    "rate": FieldReader.required_rate,
+    "version": _read_version,
+    "names": lambda fields, field: tuple(fields.text(field, "").split()),
+    "required names": lambda fields, field: tuple(fields.text(field, None).split()),
+    "half rate": lambda fields, field: fields.rate(field) or fields.required_rate("memory.add"),
+    "exponent": lambda fields, field: fields.number(field) if field in fields.quantities else inf,
+    "ways": lambda fields, field: fields.text(field, "all", ("all", "direct")) == "direct",
 }
-"""Fields of NCCL and its descendants."""
-
-HOST_FIELDS: Readers = {
-    "call.latency": FieldReader.latency,
-    # Rate of summation in a process, and the same for elements of two bytes
-    "memory.add": FieldReader.required_rate,
-    "memory.add_half": lambda fields, field: fields.rate(field) or fields.required_rate("memory.add"),
-    # If nodes share processors: processor time of a message at both ends and of a packet (all that TCP hands over in
-    # one call), and the rate of a processor that copies from one process to another
-    **dict.fromkeys(("processor.message", "processor.packet"), FieldReader.latency),
-    "processor.rate": _read_limit,
-    # Exponent p: messages take the p-norm of the times of links and shared processors; 1 is their sum
-    "processor.overlap": lambda fields, field: fields.number(field) if field in fields.quantities else inf,
-    "ring.segment": _read_size,  # Largest chunk of a ring
-    # By transport: latency of every message in addition to the network's, share of the rate that data reaches, limit
-    # of the messages of two ranks. Messages below ``eager`` bytes are copied at the rate ``copy``, others announced.
-    **dict.fromkeys(("network.*.latency", "network.*.rendezvous"), FieldReader.latency),
-    "network.*.share": _read_share,
-    **dict.fromkeys(("network.*.stream", "network.*.copy"), _read_limit),
-    "network.*.eager": _read_size,
-    "algorithms.*": lambda fields, field: tuple(fields.text(field, None).split()),  # Option strings by kind
-}
-"""Fields of libraries with messages between host memories."""
 
 
-def read_constants(path: Path, own: ConstantOverrides = (), readers: Readers = NCCL_FIELDS) -> LibraryConstants:
-    """Return the constants of a library's file with overrides; `TopologyError` if it is invalid."""
+@cache
+def readers_of(library: str) -> Readers:
+    """Return the readers of the fields of a library's file, by ``libraries/fields.csv``, which says what each is."""
+    files = "host" if library in HOST_LIBRARIES else "nccl"
+    rows = read_table(data_directory("libraries") / "fields.csv", ("files", "field", "read"))
+    return {cells["field"]: _READERS[cells["read"]] for _, cells in rows if cells["files"] == files}
+
+
+def read_constants(path: Path, own: ConstantOverrides = (), library: str = "nccl") -> LibraryConstants:
+    """Return the constants of a file of ``library``, or one like it, with overrides; `TopologyError` if invalid."""
+    readers = readers_of(library)
     content = read_toml(path, TopologyError)
-    where, on_hosts = path.name, readers is HOST_FIELDS
+    where, on_hosts = path.name, library in HOST_LIBRARIES
     base = content.pop("base", None)
     if base is not None:
-        content = _merge_tables(read_toml(data_directory("libraries") / f"{base}.toml", TopologyError), content)
+        content = merge_tables(read_toml(data_directory("libraries") / f"{base}.toml", TopologyError), content)
     name, source = (content.pop(key, None) for key in ("name", "source"))
     for key, text in (("name", name), ("source", source)):
         if not isinstance(text, str):
@@ -254,11 +217,12 @@ def _check_turned_off(values: Mapping[str, Any], tables: Mapping[str, tuple[str,
             raise TopologyError(f"{where}: {field} has {wrong!r}{suggest_nearest(wrong, names)}")
 
 
-def _merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+def merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested tables in which ``overrides`` replace values of ``base``."""
     merged = dict(base)
     for key, value in overrides.items():
         tables = isinstance(value, dict) and "value" not in value and isinstance(base.get(key), dict)
-        merged[key] = _merge_tables(base[key], value) if tables else value
+        merged[key] = merge_tables(base[key], value) if tables else value
     return merged
 
 
@@ -272,5 +236,4 @@ def _read_names(table: dict[str, object], field: str, where: str) -> tuple[str, 
 @cache
 def load_constants(library: str, own: ConstantOverrides = ()) -> LibraryConstants:
     """Return the shipped constants of a library by its name, with overrides."""
-    path = data_directory("libraries") / f"{library}.toml"
-    return read_constants(path, own, HOST_FIELDS if library in HOST_LIBRARIES else NCCL_FIELDS)
+    return read_constants(data_directory("libraries") / f"{library}.toml", own, library)

@@ -1,7 +1,5 @@
 """The profile of libraries with messages between host memories, MPI and Gloo."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import ceil, inf, isinf
 
@@ -72,8 +70,7 @@ class HostLibraryProfile(ConstantsProfile):
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return the overheads of each message of a round; a ring's round latency is the mean around it."""
         pattern, algorithm = sent.pattern, schedule.algorithm.partition(":")[0]
-        inside = inside_node(cluster, pattern)
-        result = self._transport_overheads(sent.bytes, inside, cluster)
+        result = self._transport_overheads(sent.bytes, inside_node(cluster, pattern), cluster)
         added = np.zeros(pattern.messages)
         add = "memory.add_half" if schedule.demand.itemsize == _HALF_BYTES else "memory.add"
         add_Bps = self._constants[add]
@@ -104,8 +101,7 @@ class HostLibraryProfile(ConstantsProfile):
         if not sent.pattern.through_switch:
             routes = cluster.routes(sent.pattern.src, sent.pattern.dst)
             crossing = np.repeat(sent_bytes, np.diff(routes.offsets)) * routes.weights
-            carried = np.bincount(routes.links, crossing, len(cluster.fabric))
-            wire_s = float((carried / cluster.fabric.rate_Bps).max())
+            wire_s = float((np.bincount(routes.links, crossing, len(cluster.fabric)) / cluster.fabric.rate_Bps).max())
         slower_s, overlap = max(busy_s, wire_s), constants["processor.overlap"]
         if not isinf(overlap):
             slower_s *= ((busy_s / slower_s) ** overlap + (wire_s / slower_s) ** overlap) ** (1 / overlap)
@@ -116,7 +112,6 @@ class HostLibraryProfile(ConstantsProfile):
         return overheads_of(wire.latencies, wire.shares, [limit])
 
     def _transport_overheads(self, sizes_bytes: Floats, inside: Mask, cluster: Cluster) -> Overheads:
-        """Return the overheads of each message's transport: shared memory inside nodes, else the cluster's network."""
         constants = self._constants
         transports = [] if inside.all() else [transport_of(cluster.layout.node_set.specs[0], self.library)]
         carriers = [carrier(constants, transport) for transport in (INTRA_NODE, *transports)]

@@ -151,7 +151,6 @@ class Library:
         return self.staged and ("buffers", "device") not in self.chosen
 
 
-_TEXTS = ("name", "base", "source")
 _FITTED = "fitted"
 
 
@@ -168,7 +167,7 @@ def read_calibration(text: str) -> Calibration:
     """Return the calibration of a file written by ``s2sim dev calibrate``; `TopologyError` if it is invalid."""
     path = user_path(text, TopologyError)
     tables = read_toml(path, TopologyError)
-    texts = {key: tables.pop(key, None) for key in _TEXTS}
+    texts = {key: tables.pop(key, None) for key in ("name", "base", "source")}
     for key, value in texts.items():
         if not isinstance(value, str):
             raise TopologyError(f"{path.name}: {key} is missing: let s2sim dev calibrate write the file")

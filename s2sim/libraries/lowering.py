@@ -10,7 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from s2sim.arrays import BlockTable, sum_tables
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Blocks, Demand, all_to_all_demand
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library, LoweringRule
@@ -87,13 +87,7 @@ class LocalWork:
     to_gpu_bytes: int = 0
 
     def __add__(self, other: LocalWork) -> LocalWork:
-        return LocalWork(
-            self.gpu_bytes + other.gpu_bytes,
-            self.kernels + other.kernels,
-            self.host_syncs + other.host_syncs,
-            self.to_host_bytes + other.to_host_bytes,
-            self.to_gpu_bytes + other.to_gpu_bytes,
-        )
+        return LocalWork(*(getattr(self, name) + getattr(other, name) for name in LocalWork.__slots__))
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +223,7 @@ def _one_a_rank(kind: Kind, demand: Demand) -> tuple[Demand, ...]:
 def _gather_by_broadcasts(request: CollectiveRequest) -> Executed:
     demand, (sizes, first) = request.demand, _size_exchange(request)
     step = LaunchStep(_one_a_rank("broadcast", demand), LocalWork(host_syncs=len(sizes)))
-    executes = f"{first}{demand.ranks} broadcasts {request.dtype} in one group"
-    return (*sizes, step), LocalWork(), executes
+    return (*sizes, step), LocalWork(), f"{first}{demand.ranks} broadcasts {request.dtype} in one group"
 
 
 def _scatter_by_reduces(request: CollectiveRequest) -> Executed:

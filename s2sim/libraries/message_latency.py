@@ -4,8 +4,6 @@ For NCCL also its rules for chunks, and the overheads of a reduction in switches
 v2.27, and the sizes of buffers in src/include/device.h.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, inf
@@ -257,17 +255,18 @@ def tree_pieces(protocol: str, size_bytes: float, channels: int, nodes: int, ran
 # Largest chunk, and rules that reduce it if a buffer is smaller than the given multiple of the bytes in flight.
 _ONE_NODE_RULES = (131072, ((64, 65536), (8, 32768), (2, 16384)))
 _MULTI_NODE_RULES = (131072, ((4, 65536), (1, 32768)))
+_MANY_NODES, _MOST_OF_MANY_NODES = 4, 65536  # since v2.20
 
 
-def nvls_in_flight_bytes(size_bytes: float, lanes: int, *, over_nodes: bool) -> float:
+def nvls_in_flight_bytes(size_bytes: float, lanes: int, nodes: int) -> float:
     """Return the bytes of a buffer in flight on ``lanes`` = channels times heads (GPUs of a node that read sums).
 
-    With ``over_nodes`` for NVLS trees, which have larger chunks for the same buffer.
-
-    >>> nvls_in_flight_bytes(64 << 20, 128, over_nodes=True) / 2**20
-    16.0
+    >>> [nvls_in_flight_bytes(64 << 20, 128, nodes) / 2**20 for nodes in (1, 2, 4)]
+    [8.0, 16.0, 8.0]
     """
-    chunk, rules = _MULTI_NODE_RULES if over_nodes else _ONE_NODE_RULES
+    chunk, rules = _MULTI_NODE_RULES if nodes > 1 else _ONE_NODE_RULES
+    if nodes >= _MANY_NODES:
+        chunk = _MOST_OF_MANY_NODES
     for times, smaller in rules:
         if size_bytes < times * lanes * chunk:
             chunk = smaller
@@ -305,7 +304,8 @@ def switch_reduction_overheads(
 ) -> Overheads:
     """Return the overheads of a reduction in switches, and of the hops of the trees between nodes.
 
-    Each stage of a chunk (constants in a node; legs and switches over nodes) waits for the bytes in flight.
+    Each stage of a chunk waits for the bytes in flight: in a node those of the constants, over nodes also the legs of
+    its tree, each at twice the rate that both directions leave to each other.
     """
     legs, fabric = sent.pattern.legs, cluster.fabric
     once = np.zeros(1, np.int64)
@@ -318,13 +318,13 @@ def switch_reduction_overheads(
         name = f"in-network.{generation}.share{where}"
     share = constants[name] if name else 1.0
     lanes = max(int(constants["in-network.channels"]), min_channels) * int(np.bincount(cluster.node_of_rank).max())
-    flight_bytes = nvls_in_flight_bytes(float(sent.bytes[0]), lanes, over_nodes=legs is not None)
+    flight_bytes = nvls_in_flight_bytes(float(sent.bytes[0]), lanes, 1 if legs is None else cluster.nodes_used)
     if legs is None:
         own = select_constant("share", [(name, share)], once)
         limit = select_constant("limit", [("", np.inf)], once)
         rate_Bps = float(cluster.reduction_tree().narrowest(fabric.rate_Bps)[0]) * share
         powers: Powers = (("in-network.stages", 1), *own.powers[0])
-        stages = constants["in-network.stages"]
+        stages = [(powers, constants["in-network.stages"] / rate_Bps)]
     else:
         ways = [inter_node_path(constants, spec) for spec in cluster.layout.node_set.specs]
         slowest = max(ways, key=lambda way: path_latency_ps(constants, way))
@@ -339,10 +339,15 @@ def switch_reduction_overheads(
         inside = cluster.reduction_over_nodes(passed, 0.0, legs.depth)
         of_switches = float(inside.narrowest(fabric.rate_Bps)[0]) * share if len(inside.links) else np.inf
         own = select_constant("share", [("", 1.0)], once)
-        limit = select_constant(
-            "limit", [min(((narrowest, of_links), (name, of_switches)), key=lambda each: each[1])], once
-        )
-        rate_Bps, powers, stages = float(limit.each[0]), limit.powers[0], legs.depth + 1
-    fill_ps = round(stages * flight_bytes / rate_Bps * PS_PER_S)
-    latencies.append(MessageConstants("fill", (powers,), np.array([float(fill_ps)]), once))
+        slower = int(of_switches < of_links)
+        ends = ((narrowest, of_links), (name, of_switches))
+        limit = select_constant("limit", [ends[slower]], once)
+        # The slowest stage is that of all bytes.
+        times = (legs.depth / 2 - 1 + slower, constants["in-network.stages"] - slower)
+        stages = [
+            (((field, -1),) if field else (), count / rate) for (field, rate), count in zip(ends, times, strict=True)
+        ]
+    for powers, each_s in stages:
+        fill_ps = float(round(each_s * flight_bytes * PS_PER_S))
+        latencies.append(MessageConstants("fill", (powers,), np.array([fill_ps]), once))
     return overheads_of(latencies, [own], [limit])

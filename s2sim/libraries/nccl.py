@@ -1,7 +1,5 @@
 """The profile of NCCL and its descendants: the overheads of launches, hops and protocols, and what it chooses by."""
 
-from __future__ import annotations
-
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
@@ -141,10 +139,8 @@ class NcclProfile(ConstantsProfile):
         return _graph(cluster, generation).blocks
 
     def _waiting_chunks(self, whole: CombinedRound, demand: Demand, cluster: Cluster) -> int:
-        """Return the number of chunks of trees that wait until the one before has passed the network.
-
-        As public curves have it, the share of them that chunks leave empty of a step of a channel's buffers.
-        """
+        """Return the number of chunks of trees that wait until the one before has passed the network."""
+        # As public curves have it, the share of them that chunks leave empty of a step of a channel's buffers.
         chunk = demand.buffer_bytes / (self._tree_channels(demand, cluster) * whole.times)
         return round((whole.times - 1) * max(0.0, 1 - chunk / step_bytes(self.protocol)))
 
@@ -169,7 +165,8 @@ class NcclProfile(ConstantsProfile):
         if schedule.demand.kind in _MESSAGES:
             calls = sum(most_peers(schedule.demand, cluster.node_of_rank))
             return self._launch_terms({"launch.gpu": gpus, "peer.message": gpus * calls})
-        return self._launch_terms({"launch.gpu": gpus, "launch.channel": gpus * self.blocks(schedule.demand, cluster)})
+        channels = 0 if self._constants.has("shared-work", self.version) else self.blocks(schedule.demand, cluster)
+        return self._launch_terms({"launch.gpu": gpus, "launch.channel": gpus * channels})
 
     def _launch_terms(self, times: Mapping[str, int]) -> tuple[MessageConstants, ...]:
         once, constants = np.zeros(1, np.int64), self._constants
@@ -216,10 +213,23 @@ class NcclProfile(ConstantsProfile):
 
     def sending(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Sending:
         """Return how the messages of a round are sent between nodes."""
+        constants, demand, around = self._constants, schedule.demand, _around(schedule)
+        transports = {spec.transport for spec in cluster.layout.node_set.specs}
+        known = transports.intersection(constants.tables["network"])
+        eager_bytes = min((constants[f"network.{name}.eager"] for name in known), default=0)
+        largest_bytes = float(sent.bytes.max(initial=0))
+        if demand.kind not in _MESSAGES:
+            # Small buffers are not divided among all channels.
+            uncut_bytes = demand.buffer_bytes / (demand.ranks if around else 1)
+            largest_bytes = max(largest_bytes, min(uncut_bytes, constants[f"protocol.{self.protocol}.part"]))
+        announced = largest_bytes / constants[f"protocol.{self.protocol}.share"] >= eager_bytes
         whole, (used, channels) = schedule.stage.whole, self.channels(schedule, cluster)
-        trees = schedule.demand.kind == "all_reduce"
-        chunk_bytes = np.inf if _around(schedule) else 0.0 if whole is None or trees else _bytes_a_post(whole)
-        return Sending(self._announced(sent, schedule, cluster), used / channels, chunk_bytes)
+        chunk_bytes = np.inf if around else 0.0
+        if not around and whole is not None and whole.times > 1 and demand.kind != "all_reduce":
+            # Those for each post that a round waits for; that of the first chunk is part of the latency of its hops.
+            rounds = int(whole.first.max(initial=0)) + whole.times
+            chunk_bytes = float(whole.round.bytes.max(initial=0.0)) * rounds / (whole.times - 1)
+        return Sending(announced, used / channels, chunk_bytes)
 
     def rates_of(self, cluster: Cluster) -> Hashable:
         """Return the rates to hosts, which limits follow, and the channels, which follow all rates."""
@@ -286,22 +296,9 @@ class NcclProfile(ConstantsProfile):
         return field, value / parts
 
     def _turned_off(self, cluster: Cluster) -> set[str]:
-        """Return the algorithms and protocols that the settings of networks between nodes turn off."""
         transports = {spec.transport for spec in cluster.layout.node_set.specs if cluster.nodes_used > 1}
         known = transports.intersection(self._constants.tables["network"])
         return {name for transport in known for name in self._constants.values[f"network.{transport}.off"]}
-
-    def _announced(self, sent: Round, schedule: Schedule, cluster: Cluster) -> bool:
-        """Return whether messages between nodes are announced: small buffers are not divided among all channels."""
-        transports = {spec.transport for spec in cluster.layout.node_set.specs}
-        constants, demand = self._constants, schedule.demand
-        known = transports.intersection(constants.tables["network"])
-        eager_bytes = min((constants[f"network.{name}.eager"] for name in known), default=0)
-        largest_bytes = float(sent.bytes.max(initial=0))
-        if demand.kind not in _MESSAGES:
-            uncut_bytes = demand.buffer_bytes / (demand.ranks if _around(schedule) else 1)
-            largest_bytes = max(largest_bytes, min(uncut_bytes, constants[f"protocol.{self.protocol}.part"]))
-        return largest_bytes / constants[f"protocol.{self.protocol}.share"] >= eager_bytes
 
     @property
     def _plain(self) -> str:
@@ -312,24 +309,11 @@ def _around(schedule: Schedule) -> bool:
     return schedule.algorithm.partition(":")[0] == "ring"
 
 
-def _bytes_a_post(whole: CombinedRound) -> float:
-    """Return the bytes of a message for each post that a round of a pipeline waits for; 0 if there is one chunk.
-
-    The post of the first chunk is part of the latency of its hops.
-    """
-    rounds = int(whole.first.max(initial=0)) + whole.times
-    return float(whole.round.bytes.max(initial=0.0)) * rounds / (whole.times - 1) if whole.times > 1 else 0.0
-
-
 _graph = lru_cache(maxsize=16)(channel_graph)
 
 
 # Patterns with parts in rounds, for each of three protocols of two algorithms that are compared.
-@lru_cache(maxsize=8)
-def _message_overheads(
-    profile: NcclProfile, pattern: Pattern, cluster: Cluster, channels: str, sending: Sending
-) -> Overheads:
-    return profile.each_message(pattern, cluster, channels, sending)
+_message_overheads = lru_cache(maxsize=8)(NcclProfile.each_message)
 
 
 @lru_cache(maxsize=8)
@@ -346,10 +330,8 @@ def _of_ways(made: MessageConstants) -> bool:
 
 
 def _all_direct(cluster: Cluster, past_processors: bool) -> bool:
-    """Return whether messages use NVLink inside nodes, and paths without a processor between nodes.
-
-    With ``past_processors`` those past a processor that NVLink-C2C joins to the GPU, which has no PCIe, are such too.
-    """
+    """Return whether messages use NVLink inside nodes, and paths without a processor between nodes."""
+    # With ``past_processors`` those past a processor that NVLink-C2C joins to the GPU, which has no PCIe, are such too.
     used = cluster.layout.node_set
     specs = [used.specs[spec] for spec in np.unique(used.spec[cluster.node_of_rank])]
     together = int(np.bincount(cluster.node_of_rank).max()) > 1

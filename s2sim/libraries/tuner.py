@@ -4,8 +4,7 @@ They are not what operations take: NCCL knows no contention, takes rates of link
 corrects trees by a table. So it may choose what is slower.
 """
 
-from __future__ import annotations
-
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -15,7 +14,7 @@ from typing import Any
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import S2SimError
 from s2sim.files import data_directory, read_toml
-from s2sim.libraries.constants import Version, read_version
+from s2sim.libraries.constants import Version, merge_tables, read_version
 from s2sim.topology.cluster import Cluster
 
 PROTOCOLS = ("LL", "LL128", "Simple")
@@ -39,13 +38,21 @@ def _tables(version: Version) -> Mapping[str, Any]:
     tables = read_toml(data_directory("libraries") / "nccl-tuner.toml", S2SimError)
     for older in tables.pop("before"):
         if version and version < read_version(older.pop("version")):
-            for section, entries in older.items():
-                for name, values in entries.items():
-                    if isinstance(values, dict):
-                        tables[section][name] |= values
-                    else:
-                        tables[section][name] = values
+            tables = merge_tables(tables, older)
     return tables
+
+
+_DATE = re.compile(r"(?<!\d)\d{4}(?!\d)(?:-(?:0[1-9]|1[0-2])(?!\d))?")
+
+
+def newest_version(date: str) -> Version:
+    """Return the newest NCCL of the last month that a text names, December if it names a year; empty for no date.
+
+    >>> newest_version("2025-05-09 (file commit)"), newest_version("2020-2021 (repo)"), newest_version("")
+    ((2, 26, 6), (2, 11, 4), ())
+    """
+    last = max((each if "-" in each else f"{each}-12" for each in _DATE.findall(date)), default="")
+    return max((read_version(text) for text, month in _tables(())["released"].items() if month <= last), default=())
 
 
 @dataclass(frozen=True, slots=True)

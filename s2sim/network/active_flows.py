@@ -10,24 +10,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import find_spec
+from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Array, Floats, Ints, Mask
 from s2sim.network import max_min
-from s2sim.network.flow_table import FlowTable, MemberQueues, as_arrays, as_lists
+from s2sim.network.base import COLUMN_TYPES, FlowTable, MemberQueues, as_arrays, as_lists
 from s2sim.network.max_min import LOOKS, NEVER, TALLIES, deactivate_flow, mark_link
 from s2sim.topology.graph import Routes, gather_slices
 from s2sim.units import PS_PER_S
 
-Indices = NDArray[np.int64]
-
 # Entries of a tree that are still to be visited: more than it has levels.
 _DEPTH = 128
-# Initial values of a new crossing and of a new flow.
+# Initial values of a new crossing, of a new flow, and of a link.
 _BY_CROSSING = {"link": 0, "weight": 0, "flow": 0, "after": -1, "before": -1, "held": 0, "limits": 0}
 _BY_FLOW = {"first": 0, "last": 0, "limit": 0, "rate": 0, "was": -1, "left": 0, "since": 0, "entered": 0, "moved": 0}
+_BY_LINK = {"level": np.inf, "head": -1, "load": 0, "wide": 0, "key": -1, "marked": 0, "dirty": 0}
 # Initial room: flows, and crossings per flow.
 _FLOWS, _CROSSINGS = 64, 8
 
@@ -35,10 +35,10 @@ _FLOWS, _CROSSINGS = 64, 8
 class TransferBatch(NamedTuple):
     """Transfers that are sent together."""
 
-    routes: NDArray[np.int64]  # Numbers of their routes
-    sizes_bytes: NDArray[np.float64]
+    routes: Ints  # Numbers of their routes
+    sizes_bytes: Floats
     owner: int
-    tags: NDArray[np.int64]  # Passed to the owner at delivery
+    tags: Ints  # Passed to the owner at delivery
 
 
 class ActiveFlow(NamedTuple):
@@ -52,7 +52,7 @@ class ActiveFlow(NamedTuple):
 class ActiveFlows:
     """Flows in flight by number, in order of arrival; ``capacity`` has the bytes per picosecond of every link."""
 
-    def __init__(self, capacity: NDArray[np.float64]) -> None:
+    def __init__(self, capacity: Floats) -> None:
         nothing = Routes(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
         self._table = as_lists(
             enlarge_table(make_flow_table(nothing, np.zeros(0), capacity), _FLOWS, _FLOWS * _CROSSINGS)
@@ -131,14 +131,14 @@ class ActiveFlows:
         table = self._table
         return float(max(table.left[number] - table.rate[number] * (now - table.since[number]), 0.0))
 
-    def set_capacity(self, capacity: NDArray[np.float64]) -> None:
+    def set_capacity(self, capacity: Floats) -> None:
         """Let links carry other rates, in bytes per picosecond, from the next `enter` on."""
         table = self._table
         for link in np.flatnonzero(np.array(table.capacity) != capacity).tolist():
             table.capacity[link] = float(capacity[link])
             mark_link(table, link)
 
-    def loads(self) -> NDArray[np.float64]:
+    def loads(self) -> Floats:
         """Return the present load of every link, float64 bytes per picosecond of shape (links,)."""
         table = self._table
         carried = np.zeros(len(table.capacity))
@@ -159,13 +159,13 @@ class FlowRoute(NamedTuple):
 class RouteIndex:
     """Routes as one table that grows, with ``latency_ps`` of each; ``capacity`` in bytes per picosecond per link."""
 
-    def __init__(self, capacity: NDArray[np.float64]) -> None:
+    def __init__(self, capacity: Floats) -> None:
         self._capacity = capacity
         self._starts, self._lengths, self._links, self.latency_ps = np.zeros((4, 0), np.int64)
         self._weights, self._limits_Bps = np.zeros((2, 0))
         self._paths: dict[int, FlowRoute] = {}
 
-    def add(self, routes: Routes) -> Indices:
+    def add(self, routes: Routes) -> Ints:
         """Return the numbers of more routes, int64 of shape (routes,)."""
         first = len(self._starts)
         self._starts = np.concatenate([self._starts, routes.offsets[:-1] + len(self._links)])
@@ -177,7 +177,7 @@ class RouteIndex:
         self._limits_Bps = np.concatenate([self._limits_Bps, limits_Bps])
         return np.arange(first, len(self._starts))
 
-    def take(self, numbers: Indices) -> Routes:
+    def take(self, numbers: Ints) -> Routes:
         """Return the routes of the given numbers."""
         crossings = gather_slices(self._starts[numbers], self._lengths[numbers])
         offsets = np.concatenate([[0], np.cumsum(self._lengths[numbers])])
@@ -194,7 +194,7 @@ class RouteIndex:
             path = self._paths[number] = FlowRoute(links.tolist(), weights.tolist(), float(limit))
         return path
 
-    def crossing(self, numbers: Indices, links: Indices) -> NDArray[np.bool_]:
+    def crossing(self, numbers: Ints, links: Ints) -> Mask:
         """Return a mask of the routes that cross any of some links, bool of the shape of ``numbers``."""
         if not len(numbers):
             return np.zeros(0, np.bool_)
@@ -204,12 +204,7 @@ class RouteIndex:
         return np.asarray(np.logical_or.reduceat(marked[routes.links], routes.offsets[:-1]), np.bool_)
 
 
-def make_flow_table(
-    routes: Routes,
-    sizes_bytes: NDArray[np.float64],
-    capacity: NDArray[np.float64],
-    members: NDArray[np.int64] | None = None,
-) -> FlowTable:
+def make_flow_table(routes: Routes, sizes_bytes: Floats, capacity: Floats, members: Ints | None = None) -> FlowTable:
     """Return a table of arrays with one flow per route, none of them in flight.
 
     ``sizes_bytes`` has the bytes of each flow, ``capacity`` the bytes per picosecond of every link, and ``members`` the
@@ -217,32 +212,21 @@ def make_flow_table(
     """
     flows, crossings, links = len(sizes_bytes), len(routes.links), len(capacity)
     most = int(np.bincount(routes.links, minlength=1).max(initial=0))
-    arrays = {
+    limit = routes.narrowest(capacity)
+    arrays: dict[str, Array] = {
+        name: np.full(count, value, COLUMN_TYPES.get(name, np.int64))
+        for count, initial in ((crossings, _BY_CROSSING), (flows, _BY_FLOW), (links, _BY_LINK))
+        for name, value in initial.items()
+    }
+    arrays |= {
         "link": routes.links,
         "weight": routes.weights if members is None else routes.weights * np.repeat(members, np.diff(routes.offsets)),
         "flow": np.repeat(np.arange(flows), np.diff(routes.offsets)),
-        "after": np.full(crossings, -1),
-        "before": np.full(crossings, -1),
-        "held": np.zeros(crossings, np.bool_),
         "first": routes.offsets[:-1],
         "last": routes.offsets[1:],
-        "limit": routes.narrowest(capacity)
-        if routes.limit_Bps is None
-        else np.minimum(routes.narrowest(capacity), routes.limit_Bps / PS_PER_S),
-        "rate": np.zeros(flows),
-        "was": np.full(flows, -1.0),
+        "limit": limit if routes.limit_Bps is None else np.minimum(limit, routes.limit_Bps / PS_PER_S),
         "left": np.array(sizes_bytes, np.float64),
-        "since": np.zeros(flows, np.int64),
-        "entered": np.zeros(flows, np.int64),
         "capacity": capacity,
-        "level": np.full(links, np.inf),
-        "head": np.full(links, -1),
-        "load": np.zeros(links),
-        "wide": np.zeros(links),
-        "key": np.full(links, -1.0),
-        "marked": np.zeros(links, np.bool_),
-        "dirty": np.zeros(links, np.int64),
-        "moved": np.zeros(flows, np.int64),
         "limits": np.zeros(most),
         "stack": np.zeros(flows + _DEPTH, np.int64),
         "finish": _minimum_tree(np.full(flows, NEVER)),
@@ -251,7 +235,7 @@ def make_flow_table(
     return FlowTable(**cast("Any", arrays))
 
 
-def _minimum_tree(leaves: NDArray[np.int64]) -> NDArray[np.int64]:
+def _minimum_tree(leaves: Ints) -> Ints:
     """Return the tree of smallest entries above the leaves; see `FlowTable.finish`."""
     half = 1 << max(len(leaves) - 1, 1).bit_length()
     tree = np.full(2 * half, NEVER)
@@ -275,7 +259,7 @@ def enlarge_table(table: FlowTable, flows: int, crossings: int) -> FlowTable:
     return FlowTable(**arrays)
 
 
-def _padded(column: NDArray[Any], length: int, value: float) -> NDArray[Any]:
+def _padded(column: Array, length: int, value: float) -> Array:
     return np.concatenate([column, np.full(max(length - len(column), 0), value, column.dtype)])
 
 
@@ -310,9 +294,19 @@ def compiled_functions() -> SolverFunctions:
         register_jitable(function)
     try:
         functions = [njit(cache=True, nogil=True)(function) for function in PLAIN_FUNCTIONS]
+        forget_moved_types(Path(functions[0].stats.cache_path or ""))
     except RuntimeError:  # no directory to cache compiled functions in
         functions = [njit(nogil=True)(function) for function in PLAIN_FUNCTIONS]
     return SolverFunctions(*cast("Any", functions))
+
+
+def forget_moved_types(folder: Path) -> None:
+    """Remove what an older version compiled for types that are in other files now: numba fails to read it."""
+    for index in folder.glob(f"{Path(max_min.__file__).stem}.*.nbi"):
+        held = index.read_bytes()
+        types = (each for each in (FlowTable, MemberQueues) if each.__name__.encode() in held)
+        if any(each.__module__.encode() not in held for each in types):
+            index.unlink(missing_ok=True)
 
 
 @dataclass(slots=True)

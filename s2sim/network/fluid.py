@@ -10,7 +10,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import S2SimError
@@ -23,8 +22,15 @@ from s2sim.network.active_flows import (
     compiled_functions,
     make_flow_table,
 )
-from s2sim.network.base import Network, at_end_of_timestep, call_after
-from s2sim.network.flow_table import as_arrays, as_lists, merge_identical_flows
+from s2sim.network.base import (
+    Network,
+    as_arrays,
+    as_lists,
+    at_end_of_timestep,
+    call_after,
+    merge_identical_flows,
+    without_slack_links,
+)
 from s2sim.network.max_min import ABOVE, BELOW, LOOKS, MAX_PS, NEVER, ROUNDING_PS, TIE, TOO_LONG
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
@@ -32,7 +38,7 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     import simpy
 
-OnLoads = Callable[[int, NDArray[np.float64]], None]
+OnLoads = Callable[[int, Floats], None]
 
 
 class FluidNetwork(Network):
@@ -66,14 +72,10 @@ class FluidNetwork(Network):
         """Whether nothing is in flight or on its way into it."""
         return not (self.in_flight.flows or self._arriving or self.coming or self.occupant)
 
-    def add_routes(self, routes: Routes) -> NDArray[np.int64]:
-        """Make routes known and return their numbers, int64 of shape (routes,)."""
+    def add_routes(self, routes: Routes) -> Ints:
         return self.known.add(routes)
 
-    def send(
-        self, routes: NDArray[np.int64], sizes_bytes: NDArray[np.float64], owner: int, tags: NDArray[np.int64]
-    ) -> None:
-        """Start transfers now; see `Network.send`."""
+    def send(self, routes: Ints, sizes_bytes: Floats, owner: int, tags: Ints) -> None:
         if self.occupant is not None and self.occupant[0] != owner:
             (_, land), self.occupant = self.occupant, None
             land()
@@ -86,14 +88,7 @@ class FluidNetwork(Network):
             chosen = latency == delay
             self._arrive_after(int(delay), TransferBatch(routes[chosen], sizes_bytes[chosen], owner, tags[chosen]))
 
-    def send_at(
-        self,
-        start_ps: int,
-        routes: NDArray[np.int64],
-        sizes_bytes: NDArray[np.float64],
-        owner: int,
-        tags: NDArray[np.int64],
-    ) -> None:
+    def send_at(self, start_ps: int, routes: Ints, sizes_bytes: Floats, owner: int, tags: Ints) -> None:
         """Send on an idle network as if it had been done at a time that has passed; see `send`.
 
         What would have been delivered before now is reported now.
@@ -168,11 +163,11 @@ _COMPLETIONS_PER_REPORT = 200
 
 def solve_batch_ps(
     routes: Routes,
-    start_ps: NDArray[np.int64],
-    sizes_bytes: NDArray[np.float64],
-    capacity: NDArray[np.float64],
+    start_ps: Ints,
+    sizes_bytes: Floats,
+    capacity: Floats,
     on_delivered: Callable[[int], None] = lambda _: None,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the delivery time of each flow, int64 picoseconds of shape (flows,).
 
     There is one route, start time (its latency follows) and size in bytes per flow; ``capacity`` has the bytes per
@@ -183,6 +178,7 @@ def solve_batch_ps(
     if together_ps is not None:
         on_delivered(len(together_ps))
         return together_ps
+    routes = without_slack_links(routes, capacity)
     chosen, members, queues = merge_identical_flows(routes, arrive_ps, sizes_bytes)
     table = make_flow_table(routes.take(chosen), np.asarray(queues.size)[queues.place], capacity, members)
     left, order = len(sizes_bytes), np.argsort(arrive_ps[chosen], kind="stable")

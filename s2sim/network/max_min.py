@@ -5,7 +5,7 @@ rate is the lowest level on its route. A level depends only on links with lower 
 Networks, section 6.5.2); links that no longer agree with their flows are therefore updated from the lowest level up, as
 in a shortest-path search after some lengths have changed, and each is visited about twice.
 
-The functions take a `s2sim.network.flow_table.FlowTable` of lists or of arrays, as plain Python or compiled by numba
+The functions take a `s2sim.network.base.FlowTable` of lists or of arrays, as plain Python or compiled by numba
 (extra ``numba``), with the same bits. They and their constants stay in one file: numba's cache checks no other.
 """
 
@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from s2sim.errors import S2SimError
 
 if TYPE_CHECKING:
-    from s2sim.network.flow_table import FlowTable, MemberQueues, Wholes
+    from s2sim.network.base import FlowTable, MemberQueues, Wholes
 
 NEVER = 2**62
 TIE = 1e-9  # completions closer than this share of their duration are one event
@@ -29,7 +29,7 @@ _INFINITE, _RATE_TOLERANCE = float("inf"), -1.0
 # Levels within this share of each other are one level, so that equal flows stay equal whatever the rounding.
 _SLACK = 1e-12
 BELOW, ABOVE = 1 - _SLACK, 1 + _SLACK
-# Places in `s2sim.network.flow_table.FlowTable.tally`.
+# Places in `s2sim.network.base.FlowTable.tally`.
 _DIRTY, _MOVED, _ARRIVED, LOOKS, TALLIES = range(5)
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Floats, Ints
 from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.network.base import Network
 from s2sim.network.fluid import FluidNetwork, solve_batch_ps
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     import simpy
 
 
-def round_up_ps(durations_ps: NDArray[np.float64]) -> NDArray[np.int64]:
+def round_up_ps(durations_ps: Floats) -> Ints:
     """Return durations rounded up to whole picoseconds, so that no time falls under its bandwidth lower bound."""
     if len(durations_ps) and not durations_ps.max() < MAX_PS:
         raise S2SimError(TOO_LONG)
-    whole: NDArray[np.int64] = np.ceil(durations_ps - ROUNDING_PS).astype(np.int64)
+    whole: Ints = np.ceil(durations_ps - ROUNDING_PS).astype(np.int64)
     return whole
 
 
@@ -73,11 +73,11 @@ def make_network(
 def deliver_ps(
     fabric: Fabric,
     routes: Routes,
-    start_ps: NDArray[np.int64],
-    sizes_bytes: NDArray[np.float64],
+    start_ps: Ints,
+    sizes_bytes: Floats,
     on_delivered: Callable[[int], None] = lambda _: None,
     network: Callable[[simpy.Environment, Fabric], Network] | None = None,
-) -> NDArray[np.int64]:
+) -> Ints:
     """Return the delivery time of each transfer, int64 picoseconds of shape (n,).
 
     There is one route, start time and size in bytes per transfer. ``on_delivered`` is called with the number of
@@ -95,7 +95,7 @@ def deliver_ps(
     # Other traffic on the network may never end.
     left, over = len(start_ps), env.event()
 
-    def delivered(tags: NDArray[np.int64]) -> None:
+    def delivered(tags: Ints) -> None:
         nonlocal left
         finish[tags] = env.now
         on_delivered(len(tags))
@@ -118,6 +118,6 @@ def deliver_ps(
     return finish
 
 
-def uncontended_ps(fabric: Fabric, routes: Routes, sizes_bytes: NDArray[np.float64]) -> NDArray[np.int64]:
+def uncontended_ps(fabric: Fabric, routes: Routes, sizes_bytes: Floats) -> Ints:
     """Return the duration of each transfer with nothing else in flight, int64 picoseconds of shape (n,)."""
     return routes.latency_ps + round_up_ps(sizes_bytes / routes.narrowest(fabric.rate_Bps / PS_PER_S))

@@ -22,23 +22,11 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Floats, Ints
 from s2sim.errors import S2SimError
+from s2sim.network import packet_queues
 from s2sim.network.base import Network, call_after
-from s2sim.network.packet_queues import (
-    HOPS_PER_REPORT,
-    PACKET_BYTES,
-    Lane,
-    Link,
-    Message,
-    PacketRoute,
-    Queue,
-    check_packets,
-    find_packet_route,
-    find_window,
-    next_lane,
-)
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
 
@@ -63,19 +51,19 @@ class PacketNetwork(Network):
         env: simpy.Environment,
         fabric: Fabric,
         *,
-        packet_bytes: int = PACKET_BYTES,
+        packet_bytes: int = packet_queues.PACKET_BYTES,
         buffer_bytes: int | None = None,
         on_hops: Callable[[], None] | None = None,
     ) -> None:
-        check_packets(packet_bytes, buffer_bytes)
+        packet_queues.check_packets(packet_bytes, buffer_bytes)
         super().__init__(env)
         self._fabric = fabric
         self._packet_bytes = packet_bytes
         self._buffer_bytes = buffer_bytes
         self._on_hops = on_hops
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, packet_queues.Link] = {}
         self._routes: list[tuple[Routes, int]] = []
-        self._packet_routes: dict[int, PacketRoute] = {}
+        self._packet_routes: dict[int, packet_queues.PacketRoute] = {}
         # Future events, by time and then by age; the network's own clock may be ahead of the environment's.
         self._events: list[tuple[int, int, Callable[[Any], None], Any]] = []
         self._age = count()
@@ -83,46 +71,44 @@ class PacketNetwork(Network):
         self._wake_ps = -1
         self._sent = 0
         self._in_flight = 0
-        self._finished: list[Message] = []
+        self._finished: list[packet_queues.Message] = []
         self.packet_hops = 0
 
-    def add_routes(self, routes: Routes) -> NDArray[np.int64]:
-        """Make routes known and return their numbers, int64 of shape (routes,)."""
+    def add_routes(self, routes: Routes) -> Ints:
         if routes.limit_Bps is not None:
             raise S2SimError("packets know no limit of a route but its links: ask for the fluid network")
         first = len(self._routes)
         self._routes.extend((routes, index) for index in range(len(routes.latency_ps)))
         return np.arange(first, len(self._routes))
 
-    def send(
-        self, routes: NDArray[np.int64], sizes_bytes: NDArray[np.float64], owner: int, tags: NDArray[np.int64]
-    ) -> None:
-        """Start messages now; see `Network.send`."""
+    def send(self, routes: Ints, sizes_bytes: Floats, owner: int, tags: Ints) -> None:
         self._now = int(self.env.now)
         for route, size_bytes, tag in zip(routes.tolist(), sizes_bytes.tolist(), tags.tolist(), strict=True):
             packets = max(ceil(size_bytes / self._packet_bytes), 1)
-            message = Message(owner, tag, packets, packets, size_bytes - (packets - 1) * self._packet_bytes)
+            message = packet_queues.Message(
+                owner, tag, packets, packets, size_bytes - (packets - 1) * self._packet_bytes
+            )
             self._lay_out(message, route)
             self._in_flight += 1
             self._release(message)
         self._wake()
 
-    def _lay_out(self, message: Message, route: int) -> None:
+    def _lay_out(self, message: packet_queues.Message, route: int) -> None:
         """Give a message its queues along its route, and the lanes between them."""
         if route not in self._packet_routes:
-            self._packet_routes[route] = find_packet_route(self._fabric, *self._routes[route])
+            self._packet_routes[route] = packet_queues.find_packet_route(self._fabric, *self._routes[route])
         taken = self._packet_routes[route]
         queues = []
         for link, weight, latency_ps in zip(taken.links, taken.weights, taken.latencies_ps, strict=True):
             if link not in self._links:
                 room_bytes = float("inf") if self._buffer_bytes is None else self._buffer_bytes + _ROUNDING_BYTES
-                self._links[link] = Link(float(self._fabric.rate_Bps[link]) / PS_PER_S, room_bytes)
-            queues.append(Queue(message, self._links[link], weight, latency_ps))
+                self._links[link] = packet_queues.Link(float(self._fabric.rate_Bps[link]) / PS_PER_S, room_bytes)
+            queues.append(packet_queues.Queue(message, self._links[link], weight, latency_ps))
         for step in taken.steps:
             before = queues[step.before] if step.before >= 0 else None
             latency_ps = 0 if before is None else before.latency_ps
-            window = find_window(latency_ps, taken.rate, step.weight, self._packet_bytes, message.unsent)
-            lane = Lane(before, queues[step.after], step.weight, *window)
+            window = packet_queues.find_window(latency_ps, taken.rate, step.weight, self._packet_bytes, message.unsent)
+            lane = packet_queues.Lane(before, queues[step.after], step.weight, *window)
             (message.lanes if before is None else before.lanes).append(lane)
         # Messages that start together begin with different ones of parallel links.
         for lanes in (message.lanes, *(queue.lanes for queue in queues)):
@@ -133,25 +119,25 @@ class PacketNetwork(Network):
     def _at(self, time_ps: int, action: Callable[[Any], None], subject: object) -> None:
         heappush(self._events, (time_ps, next(self._age), action, subject))
 
-    def _release(self, message: Message) -> None:
+    def _release(self, message: packet_queues.Message) -> None:
         if message.unsent:
             message.unsent -= 1
             size_bytes = float(self._packet_bytes) if message.unsent else message.last_bytes
-            self._queue_up((next_lane(message.lanes), size_bytes))
+            self._queue_up((packet_queues.next_lane(message.lanes), size_bytes))
 
-    def _queue_up(self, arrival: tuple[Lane, float]) -> None:
+    def _queue_up(self, arrival: tuple[packet_queues.Lane, float]) -> None:
         lane, size_bytes = arrival
         queue = lane.after
         queue.packets.append((size_bytes, lane))
         if len(queue.packets) == 1:
             self._come_forward(queue)
 
-    def _come_forward(self, queue: Queue) -> None:
+    def _come_forward(self, queue: packet_queues.Queue) -> None:
         if queue.lanes:
-            queue.lane = next_lane(queue.lanes)
+            queue.lane = packet_queues.next_lane(queue.lanes)
         self._offer(queue)
 
-    def _offer(self, queue: Queue) -> None:
+    def _offer(self, queue: packet_queues.Queue) -> None:
         """Let the packet at the head compete for its link, unless its window is taken."""
         lane = queue.lane
         if lane is not None:
@@ -166,12 +152,12 @@ class PacketNetwork(Network):
                 return
         self._compete(queue)
 
-    def _unblock(self, lane: Lane) -> None:
+    def _unblock(self, lane: packet_queues.Lane) -> None:
         lane.blocked = False
         assert lane.before is not None
         self._offer(lane.before)
 
-    def _compete(self, queue: Queue) -> None:
+    def _compete(self, queue: packet_queues.Queue) -> None:
         link = queue.link
         heappush(link.ready, (max(link.virtual, queue.tag_after), next(self._age), queue))
         if link.waking:
@@ -182,12 +168,12 @@ class PacketNetwork(Network):
             link.waking = True
             self._at(link.free_ps, self._free, link)
 
-    def _free(self, link: Link) -> None:
+    def _free(self, link: packet_queues.Link) -> None:
         """Serve the next packet, which starts when the previous one ended, before rounding."""
         link.waking = False
         self._serve(link, link.carry_ps)
 
-    def _serve(self, link: Link, carry_ps: float) -> None:
+    def _serve(self, link: packet_queues.Link, carry_ps: float) -> None:
         while link.ready:
             tag, _, queue = heappop(link.ready)
             if self._has_room(queue):
@@ -197,7 +183,7 @@ class PacketNetwork(Network):
             link.waking = True
             self._at(link.free_ps, self._free, link)
 
-    def _has_room(self, queue: Queue) -> bool:
+    def _has_room(self, queue: packet_queues.Queue) -> bool:
         """Take room at the next link for the packet at the head, or let it wait for some."""
         if queue.lane is None or queue.has_room:
             return True
@@ -208,14 +194,14 @@ class PacketNetwork(Network):
         target.room_bytes -= size_bytes
         return True
 
-    def _give_room(self, link: Link) -> None:
+    def _give_room(self, link: packet_queues.Link) -> None:
         while link.waiting and link.room_bytes >= link.waiting[0].packets[0][0]:
             queue = link.waiting.popleft()
             link.room_bytes -= queue.packets[0][0]
             queue.has_room = True
             self._compete(queue)
 
-    def _begin(self, queue: Queue, tag: float, carry_ps: float) -> None:
+    def _begin(self, queue: packet_queues.Queue, tag: float, carry_ps: float) -> None:
         size_bytes, came_by = queue.packets.popleft()
         link, lane, message = queue.link, queue.lane, queue.message
         link.virtual = tag
@@ -226,7 +212,7 @@ class PacketNetwork(Network):
         link.carry_ps = whole_ps - duration_ps
         link.free_ps = self._now + whole_ps
         self.packet_hops += 1
-        if self._on_hops is not None and self.packet_hops % HOPS_PER_REPORT == 0:
+        if self._on_hops is not None and self.packet_hops % packet_queues.HOPS_PER_REPORT == 0:
             self._on_hops()
         if lane is None:
             self._at(link.free_ps + queue.latency_ps, self._deliver, message)
@@ -246,7 +232,7 @@ class PacketNetwork(Network):
         if queue.packets and came_by.before is not None:
             self._come_forward(queue)
 
-    def _deliver(self, message: Message) -> None:
+    def _deliver(self, message: packet_queues.Message) -> None:
         message.undelivered -= 1
         if not message.undelivered:
             self._in_flight -= 1

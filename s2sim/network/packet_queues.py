@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from math import ceil, sqrt
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Floats, Ints
 from s2sim.errors import OptionError, S2SimError
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
@@ -97,7 +97,7 @@ def check_packets(packet_bytes: int, buffer_bytes: int | None) -> None:
         )
 
 
-def count_packet_hops(routes: Routes, sizes_bytes: NDArray[np.float64], packet_bytes: int) -> int:
+def count_packet_hops(routes: Routes, sizes_bytes: Floats, packet_bytes: int) -> int:
     """Return the number of crossings of links by packets, the cost of a simulation with packets."""
     if not len(sizes_bytes):
         return 0
@@ -106,9 +106,7 @@ def count_packet_hops(routes: Routes, sizes_bytes: NDArray[np.float64], packet_b
     return round(float((np.maximum(np.ceil(sizes_bytes / packet_bytes), 1) * hops).sum()))
 
 
-def pipeline_fill_ps(
-    fabric: Fabric, routes: Routes, sizes_bytes: NDArray[np.float64], packet_bytes: int = PACKET_BYTES
-) -> NDArray[np.int64]:
+def pipeline_fill_ps(fabric: Fabric, routes: Routes, sizes_bytes: Floats, packet_bytes: int = PACKET_BYTES) -> Ints:
     """Return the extra time of each message alone as packets compared with a fluid, int64 picoseconds of shape (n,).
 
     With a_k the arrivals at a link, in order, and s_k the sending times there, packet k leaves at
@@ -126,11 +124,11 @@ def pipeline_fill_ps(
     return fills
 
 
-def _uncontended_ps(route: PacketRoute, rates: NDArray[np.float64], cut: NDArray[np.float64]) -> float:
+def _uncontended_ps(route: PacketRoute, rates: Floats, cut: Floats) -> float:
     """Return when the last packet of a message alone leaves its last link, in picoseconds without latency."""
-    arrivals: dict[int, list[tuple[NDArray[np.int64], NDArray[np.float64]]]] = {}
+    arrivals: dict[int, list[tuple[Ints, Floats]]] = {}
 
-    def forward(at: int, packet: NDArray[np.int64], leaving: NDArray[np.float64]) -> None:
+    def forward(at: int, packet: Ints, leaving: Floats) -> None:
         """Distribute the packets that leave a link over the links that follow, in turn."""
         steps = [step for step in route.steps if step.before == at]
         turns = round_robin(np.array([step.weight for step in steps]), len(packet))
@@ -152,7 +150,7 @@ def _uncontended_ps(route: PacketRoute, rates: NDArray[np.float64], cut: NDArray
     return last
 
 
-def round_robin(weights: NDArray[np.float64], count: int) -> NDArray[np.int64]:
+def round_robin(weights: Floats, count: int) -> Ints:
     """Return the lane of each of ``count`` packets, in proportion and as evenly as possible, int64 of shape (count,).
 
     The k-th packet of a lane is due at k over its weight; ties go to the lane first in the list.

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Floats, Ints
 from s2sim.errors import OptionError, S2SimError
 from s2sim.network.active_flows import TransferBatch
 from s2sim.network.fluid import FluidNetwork, OnLoads
@@ -20,7 +20,6 @@ from s2sim.units import PS_PER_S
 if TYPE_CHECKING:
     import simpy
 
-Indices = NDArray[np.int64]
 
 _BATCH = 256  # messages sampled at a time
 _PAIRS = 1 << 18  # pairs of ranks for which routes are computed at a time
@@ -108,7 +107,7 @@ class BackgroundTraffic:
         return [self._numbers[pair] for pair in pairs]
 
 
-def _largest_load(cluster: Cluster, sent_Bps: NDArray[np.float64]) -> tuple[float, str]:
+def _largest_load(cluster: Cluster, sent_Bps: Floats) -> tuple[float, str]:
     """Return the load at which the first link is full, and its name; ranks send ``sent_Bps``, shape (ranks,), at 1."""
     node, ranks = cluster.node_of_rank, np.arange(cluster.workers)
     to_each_Bps = sent_Bps / (cluster.workers - np.bincount(node)[node])
@@ -128,7 +127,7 @@ def _largest_load(cluster: Cluster, sent_Bps: NDArray[np.float64]) -> tuple[floa
 class LinkChange:
     """A change of some links from some time on."""
 
-    links: Indices
+    links: Ints
     factor: float  # Of their rate; 0 if they have failed
     messages: int = 0  # That crossed the links while they were slow, or went around them after they failed
     numbers: set[int] = field(default_factory=set)  # Of routes that would cross the links
@@ -153,18 +152,17 @@ class TimeVaryingNetwork(FluidNetwork):
         self._carried = np.zeros(0)
         self._pairs: dict[int, tuple[int, int]] = {}
 
-    def add_routes(self, routes: Routes) -> Indices:
-        """Make routes known and return their numbers, int64 of shape (routes,)."""
+    def add_routes(self, routes: Routes) -> Ints:
         numbers = super().add_routes(routes)
         self._instead = np.concatenate([self._instead, numbers])
         self._carried = np.concatenate([self._carried, np.zeros(len(numbers))])
         return numbers
 
-    def join(self, numbers: Indices, src: Indices, dst: Indices) -> None:
+    def join(self, numbers: Ints, src: Ints, dst: Ints) -> None:
         """Register the ranks at the ends of routes, for messages and for the flows that shared a link."""
         self._pairs.update(zip(numbers.tolist(), zip(src.tolist(), dst.tolist(), strict=True), strict=True))
 
-    def slow_down(self, links: Indices, factor: float) -> LinkChange:
+    def slow_down(self, links: Ints, factor: float) -> LinkChange:
         """Scale the rates of links by ``factor`` from now on, in addition to other changes."""
         change = LinkChange(links, factor)
         self._changes.append(change)
@@ -177,7 +175,7 @@ class TimeVaryingNetwork(FluidNetwork):
         self._changes.remove(change)
         self._set_rates()
 
-    def fail(self, links: Indices, why: str) -> LinkChange:
+    def fail(self, links: Ints, why: str) -> LinkChange:
         """Let nothing cross links from now on; ``why`` names the failure in messages.
 
         `TopologyError` if a transfer in flight, or sent later, has no other route.
@@ -206,7 +204,7 @@ class TimeVaryingNetwork(FluidNetwork):
             np.add.at(self._carried, sent.routes, sent.sizes_bytes)
         return change
 
-    def send(self, routes: Indices, sizes_bytes: NDArray[np.float64], owner: int, tags: Indices) -> None:
+    def send(self, routes: Ints, sizes_bytes: Floats, owner: int, tags: Ints) -> None:
         """Start transfers now, around failed links; see `Network.send`."""
         self._lead_around(routes)
         taken = self._instead[routes]
@@ -218,11 +216,11 @@ class TimeVaryingNetwork(FluidNetwork):
         np.add.at(self._carried, taken, sizes_bytes)
         super().send(taken, sizes_bytes, owner, tags)
 
-    def record_unsent(self, routes: Indices, sizes_bytes: NDArray[np.float64]) -> None:
+    def record_unsent(self, routes: Ints, sizes_bytes: Floats) -> None:
         """Record transfers whose ends are known without sending them, because they share no link."""
         np.add.at(self._carried, self._instead[routes], sizes_bytes)
 
-    def sent(self) -> tuple[Routes, Indices, Indices, NDArray[np.float64]]:
+    def sent(self) -> tuple[Routes, Ints, Ints, Floats]:
         """Return all routes in use until now, the ranks that they join, and the bytes of each."""
         carried = self._carried.copy()
         for number, flow in self.in_flight.flows.items():
@@ -232,7 +230,7 @@ class TimeVaryingNetwork(FluidNetwork):
         numbers = np.flatnonzero(carried > _ROUNDING_BYTES)
         return self.known.take(numbers), *self._joined(numbers), carried[numbers]
 
-    def _joined(self, numbers: Indices) -> Indices:
+    def _joined(self, numbers: Ints) -> Ints:
         """Return the ranks at both ends of routes, int64 of shape (2, routes)."""
         return np.array([self._pairs[number] for number in numbers.tolist()], np.int64).reshape(-1, 2).T
 
@@ -250,12 +248,11 @@ class TimeVaryingNetwork(FluidNetwork):
     def _unended(self) -> list[int]:
         return [number for number in self.in_flight.flows if self.in_flight.finish_ps(number) > self.env.now]
 
-    def _routes_in_flight(self) -> Indices:
+    def _routes_in_flight(self) -> Ints:
         flying = [self.in_flight.flows[number].route for number in self._unended()]
         return np.concatenate([np.array(flying, np.int64), *(sent.routes for sent in self._waiting())])
 
-    def _lead_around(self, numbers: Indices) -> None:
-        """Find other routes for those that cross failed links."""
+    def _lead_around(self, numbers: Ints) -> None:
         if not self._why:
             return
         requested = np.unique(numbers)

@@ -1,7 +1,5 @@
 """Profiles that nobody measured: operations over a share of a GPU's peak, and bytes over its memory bandwidth."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 from math import isfinite
 

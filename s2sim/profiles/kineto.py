@@ -15,8 +15,7 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import S2SimError
-from s2sim.gradients.gradient import SPARSE_BELOW
-from s2sim.gradients.models import Model, load_model, model_names
+from s2sim.gradients import gradient, models
 from s2sim.profiles.kineto_events import Events, TraceSpan, collect_events, read_events
 from s2sim.profiles.profile import PS_PER_US, ComputeProfile, RecordedProfile, tensor_timings
 from s2sim.profiles.read import check_model_name
@@ -87,8 +86,7 @@ class TraceTimeline:
         if events.steps:
             return sorted(events.steps, key=lambda each: each.start)
         ends = sorted(each.end for each in events.optimizers) or [np.inf]
-        starts = [-np.inf, *ends[:-1]]
-        return [TraceSpan("iteration", start, end) for start, end in zip(starts, ends, strict=True)]
+        return [TraceSpan("iteration", start, end) for start, end in zip([-np.inf, *ends[:-1]], ends, strict=True)]
 
     def measure(self, span: TraceSpan) -> TraceIteration | None:
         """Return what an iteration took, None where no gradient became ready in it."""
@@ -149,7 +147,7 @@ class TraceTimeline:
             return False
         # A gradient of several parts, as of a table that is the output layer too, is summed before it is there.
         first, last = np.searchsorted(self._sum_start, [self._node_start[maker], self._node_end[maker]])
-        return bool(first == last and indices < SPARSE_BELOW * shape[0])
+        return bool(first == last and indices < gradient.SPARSE_BELOW * shape[0])
 
     def _names(
         self, makers: Ints, shapes: tuple[tuple[int, ...] | None, ...], starts: dict[int, float]
@@ -183,7 +181,7 @@ def _within(sorted_us: Floats, span: TraceSpan) -> Ints:
     return np.arange(first, last)
 
 
-def name_by_model(profile: ComputeProfile, model: Model) -> ComputeProfile:
+def name_by_model(profile: ComputeProfile, model: models.Model) -> ComputeProfile:
     """Return a profile with a model's layer names; layers of one shape are matched by their order in forward."""
     wanted = Counter(layer.shape for layer in model.layers)
     found = Counter(tensor.shape for tensor in profile.tensors)
@@ -257,8 +255,8 @@ def import_profile(
         kind="measured",
         source=f"trace {path.name} of PyTorch's profiler, median of {format_number_of(len(kept), 'iteration')}",
     )
-    if model in model_names():
-        profile = name_by_model(profile, load_model(str(model)))
+    if model in models.model_names():
+        profile = name_by_model(profile, models.load_model(str(model)))
     return RecordedProfile(profile, tuple(notes))
 
 

@@ -1,7 +1,5 @@
 """A compute profile: when each gradient of a model is ready in backward, on one GPU and for one mini-batch."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
@@ -205,8 +203,7 @@ class ProfileFile(StrictFields):
             raise ValueError(f"forward is {self.forward.value}: it is a share of backward, from 0")
         names = [tensor.name for tensor in self.tensors]
         if len(set(names)) < len(names):
-            twice = next(name for name in names if names.count(name) > 1)
-            raise ValueError(f"tensor {twice!r} is there twice")
+            raise ValueError(f"tensor {next(name for name in names if names.count(name) > 1)!r} is there twice")
 
 
 MOVED_BYTES: dict[Rule, int] = {"sgd-momentum": 5 * 4, "adam": 7 * 4}

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass, replace
+from collections import Counter
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
 from s2sim.errors import S2SimError, UnknownNameError, unknown_name
-from s2sim.files import check_tables, data_directory, is_toml_path, read_toml, user_path
+from s2sim.files import StrictFields, check_tables, data_directory, is_toml_path, read_text, read_toml, user_path
 from s2sim.gradients.models import Model, load_model
 from s2sim.options import build, split_option_string
 from s2sim.profiles.compute import computed_profile, measured_profile, on_gpu, with_batch
@@ -160,10 +161,10 @@ class ProfileSource:
         try:
             here = self.gpu
         except UnknownNameError:
-            raise S2SimError(
-                f"it was measured on {file.gpu}, which is no GPU of the catalogue, so that its times cannot be carried "
-                "to another: record it on the GPU that you ask about, or let its gpu name a TOML file with one"
-            ) from None
+            if precision != file.precision:
+                raise S2SimError(f"its times in {file.precision} on {file.gpu} say nothing of {precision}") from None
+            why = f"as it was on {file.gpu}, which is no GPU of the catalogue: not scaled to {gpu and gpu.name}"
+            return replace(profile, source=f"{profile.source}; {why}")
         return on_gpu(profile, (here, file.precision), (gpu or here, precision))
 
 
@@ -196,6 +197,99 @@ def load_profile(name_or_path: str, *, gpu: str | None = None, batch: int | None
     except S2SimError as error:
         raise type(error)(f"profile {name_or_path}: {error}") from None
     return open_profile(name_or_path).on(asked, batch)
+
+
+TRACE, PROFILE, CODECS, _JOB = "gradients", "profile.toml", "codecs.toml", "job.json"
+"""What is in the folder of a recorded job: the gradients of its ranks, the compute of one, what ``s2sim dev calibrate
+codecs`` adds, and what ran."""
+PROCESSORS = "CPU"
+"""What profiles of a host have for their GPU."""
+
+
+@dataclass(frozen=True, slots=True)
+class IterationSeconds(StrictFields):
+    """The parts of an iteration in seconds, which add up to it; backward includes loss and codecs."""
+
+    forward_s: float
+    backward_s: float
+    exposed_communication_s: float  # From the last gradient to the optimizer
+    optimizer_s: float
+    other_s: float  # Of the host before forward and after the optimizer
+
+    @property
+    def total_s(self) -> float:
+        """All of it."""
+        backward_s = self.backward_s + self.exposed_communication_s
+        return self.forward_s + backward_s + self.optimizer_s + self.other_s
+
+    def __post_init__(self) -> None:
+        if not all(0 <= each < _MAX_PS / PS_PER_S for each in asdict(self).values()):
+            raise ValueError("a part of an iteration takes no time that there is")
+
+
+@dataclass(frozen=True, slots=True)
+class AllReduceTime(StrictFields):
+    """The median time of an all-reduce of the job's process group."""
+
+    size_bytes: int
+    time_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class RecordedJob(StrictFields):
+    """What ran where a job was recorded."""
+
+    iteration_s: float  # Median of steps without hooks, with what communication and waiting took
+    ranks: int
+    host: str
+    device: str
+    torch: str
+    bucket_bytes: int | None  # Limit of DDP's buckets; None without DDP
+    bucket_views: bool | None = None  # Whether gradients were views of DDP's buckets; None where it is not known
+    buckets: tuple[tuple[str, ...], ...] = ()  # Parameters of DDP's buckets; empty where it did not tell them
+    parts: IterationSeconds | None = None  # Of steps with few marks, under the job's communication
+    mini_batches: int = 1  # Of a step
+    compute_alone: bool = False  # Whether the profile's forward and backward ran without communication beside them
+    backend: str | None = None  # Of torch.distributed
+    # hosts, nodes: of each rank, nodes by host and network namespace
+    hosts: tuple[str, ...] = ()
+    nodes: tuple[int, ...] = ()
+    interface: str | None = None  # That the backend was told to use
+    processors: int | None = None  # That a process may use
+    all_reduces: tuple[AllReduceTime, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not 0 < self.iteration_s < _MAX_PS / PS_PER_S or min(self.ranks, self.mini_batches) < 1:
+            raise ValueError(f"an iteration of {self.iteration_s} s on {self.ranks} ranks is none")
+        if not all(each.size_bytes > 0 and 0 < each.time_s < _MAX_PS / PS_PER_S for each in self.all_reduces):
+            raise ValueError("an all-reduce of no bytes or no time is none")
+        if len(self.nodes) not in (0, self.ranks):
+            raise ValueError(f"{len(self.nodes)} nodes of {self.ranks} ranks are told of")
+
+    @property
+    def processes_per_processor(self) -> float:
+        """How many of its processes shared a processor, at least 1."""
+        here = max(Counter(self.hosts).values(), default=1)
+        return max(1.0, here / (self.processors or here))
+
+    @property
+    def discipline(self) -> str | None:
+        """The option string of its buckets; None for the default ones."""
+        return None if self.bucket_bytes in (None, 25 << 20) else f"ddp:bucket={self.bucket_bytes}B"
+
+    def write(self, folder: Path) -> None:
+        """Write it into the folder of the job."""
+        (folder / _JOB).write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
+
+    @classmethod
+    def read(cls, folder: str) -> RecordedJob:
+        """Return that of a folder; `S2SimError` where there is none."""
+        path = Path(folder) / _JOB
+        try:
+            tables = json.loads(read_text(path, noun="the recorded job "))
+        except (ValueError, RecursionError) as error:
+            raise S2SimError(f"{path} is not valid JSON: {error}") from None
+        return check_tables(tables, cls, path, "recorded job", _MAX_PROBLEMS)
 
 
 def _check_duration(profile: ComputeProfile) -> None:

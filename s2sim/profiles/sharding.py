@@ -1,12 +1,13 @@
 """What one rank computes of a model that tensor- and pipeline-parallel ranks share out."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 
+import numpy as np
+
+from s2sim.arrays import Ints
 from s2sim.errors import OptionError
 from s2sim.profiles.profile import ComputeProfile, TensorTiming
 
@@ -121,6 +122,18 @@ def shard_profile(
     )
 
 
+def layer_blocks(names: Sequence[str]) -> Ints:
+    """Return the number of each parameter's block, int64 of shape (parameters,), -1 for those of none.
+
+    >>> layer_blocks(["head.weight", "layers.1.norm", "layers.1.mlp", "layers.0.norm", "embed"]).tolist()
+    [-1, 0, 0, 1, -1]
+    """
+    found = [_LAYER.match(name) for name in names]
+    number = {each.groups(): 0 for each in found if each}
+    number = {key: at for at, key in enumerate(number)}
+    return np.array([number[each.groups()] if each else -1 for each in found], np.int64)
+
+
 def _layers(tensors: Sequence[TensorTiming]) -> list[tuple[TensorTiming, ...]]:
     """Return neighbouring tensors with one number in their names together, others alone, in the same order."""
 
@@ -132,7 +145,6 @@ def _layers(tensors: Sequence[TensorTiming]) -> list[tuple[TensorTiming, ...]]:
 
 
 def _is_layer(layer: Sequence[TensorTiming], hidden: int) -> bool:
-    """Return whether these are the tensors of a transformer's layer."""
     matrices = [tensor.shape for tensor in layer if len(tensor.shape) == 2]
     return len(matrices) >= _MIN_MATRICES and all(hidden in shape for shape in matrices)
 

@@ -5,8 +5,6 @@ Algorithms: gloo/allreduce.cc, reduce.cc, allgather.cc, alltoall.cc, alltoallv.c
 (gloo/transport/tcp/pair.cc); a connection starts with a number (.../tcp/device.cc).
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import NamedTuple
 

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.pytorch.hook_buckets import BucketExchanger, PendingGradients, from_tensors, make_bucket_layout, to_tensors
 from s2sim.pytorch.members import Members, hook_members
+from s2sim.reducers import registry, run
 from s2sim.reducers.rank import Reducer
-from s2sim.reducers.registry import make_reducer, option_string
-from s2sim.reducers.run import dry_run
 from s2sim.reducers.wrappers.compose import with_feedback
+from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
     import torch
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def reducer_for_training(text: str, *, feedback: bool) -> Reducer:
     """Return a reducer that can be a hook, with error feedback if it needs some and ``feedback`` is true."""
-    made = make_reducer(text)
+    made = registry.make_reducer(text)
     traits = made.traits
     if traits.estimates == "shards":
         raise OptionError(
@@ -53,14 +53,15 @@ def hook_notes(reducer: Reducer) -> list[str]:
         (reducer.period > 1, between),
         (momentum, f": momentum {momentum:g} is in what the hook returns: give the optimizer none"),
         (traits.estimates == "sign", ": the hook returns signs: choose the learning rate for steps of one size"),
+        (traits.estimates == "update", ": the hook returns an optimizer's steps: take them by SGD without momentum"),
         (traits.before_gradient, ": nothing is sent before the gradient is there, as a hook is called only then"),
         (reducer.runs_by is not None, f": sums run as Gloo runs them, not by {reducer.runs_by}"),
         (traits.assumes, f" is of use only if {traits.assumes}"),
     )
-    return [f"{option_string(reducer)}{text}" for applies, text in notes if applies]
+    return [f"{registry.option_string(reducer)}{text}" for applies, text in notes if applies]
 
 
-_FORMAT = 1
+_FORMAT = 2
 _ADVICE = {
     "reducer": "make the HookState with that option string",
     "seed": "give that seed",
@@ -130,7 +131,7 @@ class HookState:
             dist.get_process_group_ranks(group or getattr(model, "process_group", None) or dist.group.WORLD)
         )
         self._rank, self._ranks = members.index, members.size
-        self.reducer = option_string(made)
+        self.reducer = registry.option_string(made)
         self.step = 0
         # What must be equal in a saved state and its HookState.
         self._about: dict[str, Any] = {
@@ -145,9 +146,9 @@ class HookState:
         quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
         with quiet if self._rank else nullcontext():
             try:
-                dry_run(placed, self._layout.example(), self._ranks)
+                run.dry_run(placed, self._layout.example(), self._ranks)
             except S2SimError as error:
-                raise OptionError(f"{option_string(placed)} cannot be a hook here: {error}") from error
+                raise OptionError(f"{registry.option_string(placed)} cannot be a hook here: {error}") from error
             for note in hook_notes(placed):
                 warnings.warn(note, S2SimWarning, stacklevel=2)
         self._exchange = BucketExchanger(self._layout, placed, members, seed)
@@ -155,6 +156,7 @@ class HookState:
         self._thread = ThreadPoolExecutor(1, "s2sim-hook")
         self._last: Future[None] | None = None
         self._error: S2SimError | None = None
+        self._sent_more = False  # Than dense, in some step
         _OPEN.add(self)
 
     def close(self) -> None:
@@ -249,6 +251,12 @@ class HookState:
     def _submit(self, handed: PendingGradients, *, last: bool) -> None:
         if self._error is not None:
             raise S2SimError(f"no exchange is possible any more: {self._error}")
+        sent, dense = self._exchange.step_bytes
+        # The first step may send what later ones do not, or less than feedback will make of it.
+        if sent > dense and self.step > 1 and self._rank == 0 and not self._sent_more:
+            self._sent_more = True
+            text = f"sent {format_bytes(round(sent))} in step {self.step - 1}, where dense would have sent"
+            warnings.warn(f"{self.reducer} {text} {format_bytes(round(dense))}", S2SimWarning, stacklevel=2)
         self._last = self._thread.submit(self._run, handed, self.step, last=last)
         self.step += last
 

@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from s2sim.arrays import Floats32
 from s2sim.errors import OptionError, S2SimError, S2SimWarning, suggest_nearest
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
-from s2sim.pytorch.members import Members
+from s2sim.gradients.synthetic import load_trace
+from s2sim.pytorch.members import Members, hook_members
 from s2sim.pytorch.rank import reduce_here
 from s2sim.reducers.rank import GradientDtype, Reducer
+from s2sim.reducers.registry import make_reducer
 from s2sim.seeds import bucket_seed
 
 if TYPE_CHECKING:
@@ -42,8 +47,12 @@ def from_layer(layer: Layer, tensor: torch.Tensor) -> torch.Tensor:
         found = torch.sparse_coo_tensor(rows[None], values.to(tensor.dtype), table.shape, is_coalesced=True)
         return found.to(tensor.device)
     # An array that ranks of one process would share may not be written to, which PyTorch warns of.
-    array = np.require(to_dense(layer), requirements=["C", "W"])
-    return tensor.copy_(torch.from_numpy(array).reshape(tensor.shape))
+    return tensor.copy_(torch.from_numpy(np.require(to_dense(layer), requirements=["C", "W"])).reshape(tensor.shape))
+
+
+def weight_norms(parameters: Iterable[torch.Tensor]) -> Floats32:
+    """Return the L2 norm of each parameter."""
+    return np.array([float(each.detach().float().norm()) for each in parameters], np.float32)
 
 
 def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
@@ -97,6 +106,7 @@ class BucketExchanger:
         # This rank's reducer of the layers that are reduced together, with what it keeps.
         self.reducers = {names: reducer.with_dtype(layout.held(names)) for names in layout.buckets}
         self.waited_s = self.reducing_s = 0.0
+        self.step_bytes = self._bytes = 0.0, 0.0  # Of the last step and of this one: sent, and what dense would send
         self._layers: dict[str, Layer] = {}
         self._from: dict[str, PendingGradients] = {}
         self._left = list(self.reducers)
@@ -126,6 +136,7 @@ class BucketExchanger:
                     "of the model that is trained, once it is known which of its parameters are"
                 )
             self._left = list(self.reducers)
+            self.step_bytes, self._bytes = self._bytes, (0.0, 0.0)
 
     def fail(self, handed: PendingGradients, error: Exception) -> None:
         """Report an error to all waiting calls, including that of the last gradients."""
@@ -137,7 +148,9 @@ class BucketExchanger:
     def _reduce(self, names: tuple[str, ...], step: int) -> Gradient:
         own = Gradient(names, tuple(self._layers[name] for name in names))
         finite = all(bool(np.isfinite(stored(layer)).all()) for layer in own.layers)
+        begun_s = time.perf_counter()
         broken = self.members.all_reduce(np.array([not finite], np.uint8), "max").wait()
+        agreed_s = time.perf_counter() - begun_s
         # What one rank could not recover from, none may begin.
         if broken[0]:
             return Gradient(own.names, tuple(np.full(layer.shape, np.nan, np.float32) for layer in own.layers))
@@ -145,9 +158,13 @@ class BucketExchanger:
         quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
         with quiet if step == 0 else nullcontext():
             seed = self._seed if len(self.reducers) == 1 else bucket_seed(self._seed, names)
-            found = reduce_here(self.reducers[names], own, group=self.members, seed=seed, step=step)
-        self.waited_s += found.waited_s
-        self.reducing_s += found.total_s
+            reducer = self.reducers[names]
+            reducer.take_norms(lambda: weight_norms(self._layout.parameters[name] for name in names))
+            found = reduce_here(reducer, own, group=self.members, seed=seed, step=step)
+        dense = (2 - 2 / self.members.size) * own.nbytes / (2 if self._layout.held(names) == "bf16" else 1)
+        self._bytes = self._bytes[0] + found.sent_bytes, self._bytes[1] + dense
+        self.waited_s += found.waited_s + agreed_s
+        self.reducing_s += found.total_s + agreed_s
         self.members.size_headers.clear()
         return found.reduced.mean
 
@@ -242,3 +259,34 @@ def _in_buckets(parameters: dict[str, torch.nn.Parameter], bucket_bytes: int) ->
         if sum(parameters[each].nbytes for each in own) >= limit:
             full.append(open_by_type.pop(parameters[name].dtype))
     return tuple(tuple(reversed(names)) for names in (*full, *open_by_type.values()))
+
+
+_WARM_UPS, _TIMED = 2, 7
+
+
+def time_codecs(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> None:
+    """Tell the median seconds of one bucket in a hook, waiting for collectives left out, of each task.
+
+    ``arguments``: ``trace``, whose first step each task takes; ``tasks``, each an option string and names of layers.
+    """
+    import torch
+    from torch import distributed
+
+    members, trace = hook_members(range(ranks)), load_trace(arguments["trace"], workers=ranks)
+    own = dict(trace.gradient(0, rank))
+    for number, (text, names) in enumerate(arguments["tasks"]):
+        tensors = {name: torch.from_numpy(to_dense(own[name])) for name in names}
+        sparse = frozenset(name for name in names if isinstance(own[name], RowSparse))
+        layout = BucketLayout(
+            {name: torch.nn.Parameter(each) for name, each in tensors.items()}, sparse, (tuple(names),)
+        )
+        exchanger, times_s = BucketExchanger(layout, make_reducer(text), members, 0), []
+        for step in range(_WARM_UPS + _TIMED):
+            copies = {name: each.clone() for name, each in tensors.items()}
+            handed = PendingGradients(copies, lambda: None, lambda _: None)
+            distributed.barrier()
+            begin_s, waited_s = time.perf_counter(), exchanger.waited_s
+            exchanger.take(handed, step, last=True)
+            times_s.append(time.perf_counter() - begin_s - (exchanger.waited_s - waited_s))
+        tell({"task": number, "seconds": median(times_s[_WARM_UPS:])})
+    members.close()

@@ -1,7 +1,5 @@
 """Starts a process for every rank, receives their messages, and ends all of them."""
 
-from __future__ import annotations
-
 import ctypes
 import importlib
 import json

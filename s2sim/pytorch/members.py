@@ -20,7 +20,6 @@ from s2sim.libraries.lowering_tables import choose_library
 # ruff: noqa: SLF001  (of a ProcessGroup, whose own methods these are; the functions around them want every process to
 # know of every group)
 
-
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -210,10 +209,7 @@ _hooks: Counter[tuple[int, ...]] = Counter()
 
 
 def hook_members(ranks: Sequence[int]) -> Members:
-    """Return a Gloo group for one hook of some ranks, all of which must call this as often.
-
-    `torch.distributed.new_group` would wait for ranks that have made other groups of their own before.
-    """
+    """Return a hook's own Gloo group, made by its ranks alone, unlike `torch.distributed.new_group`'s."""
     import torch.distributed as dist
 
     ranks = tuple(ranks)
@@ -240,7 +236,6 @@ def _join_group(name: str, size: int, own: int, library: str) -> Any:
 
 
 _WORLDS: dict[int, tuple[Any, Members]] = {}
-
 
 # Threads of a group give tensors back to Python, which aborts the process once the interpreter has ended.
 atexit.register(_WORLDS.clear)

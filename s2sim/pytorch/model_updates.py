@@ -1,24 +1,23 @@
-"""How a reducer trains a model: its setup, and the weights of ranks, shared or one model a rank."""
+"""How a reducer trains a model: its setup, the weights of ranks, shared or one model a rank, and their steps."""
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, to_dense
 from s2sim.options import split_option_string
-from s2sim.pytorch.hook_buckets import to_layer, to_tensors
-from s2sim.pytorch.task import Evaluation, ModelSettings, Task, make_optimizer
-from s2sim.reducers.measure import final_results
+from s2sim.pytorch.hook_buckets import to_layer, to_tensors, weight_norms
+from s2sim.pytorch.task import Evaluation, ModelSettings, Task, make_optimizer, reproducible_torch
+from s2sim.reducers import measure, process_group, registry, script
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.wrappers.compose import with_feedback
-from s2sim.reducers.wrappers.steps import LocalSteps, WarmStart
-from s2sim.reducers.wrappers.wrapper import unwrap_all
+from s2sim.reducers.wrappers import compose, steps, wrapper
 
 if TYPE_CHECKING:
     import torch
@@ -43,9 +42,9 @@ class TrainingSetup:
 
 def make_training_setup(option_string: str, model: ModelSettings, learning_rate: float | None = None) -> TrainingSetup:
     """Return the setup of a training, at the learning rate if given; `OptionError` if there is none."""
-    asked = make_reducer(option_string)
+    asked = registry.make_reducer(option_string)
     _, options = split_option_string(option_string)
-    reducer = asked if options.get("ef") == "false" else with_feedback(asked)
+    reducer = asked if options.get("ef") == "false" else compose.with_feedback(asked)
     traits = reducer.traits
     _refuse(option_string, reducer, model, learning_rate)
     notes = []
@@ -57,7 +56,8 @@ def make_training_setup(option_string: str, model: ModelSettings, learning_rate:
             f"{option_string}: momentum {within:g} is within, and the optimizer adds none; the others train with "
             f"{model.momentum:g}"
         )
-    own_models = traits.estimates == "weights"
+    steps_alone = traits.estimates in _PLAIN_STEPS
+    own_models = traits.estimates == "weights" or (steps_alone and not traits.agrees)
     if own_models:
         notes.append(
             f"{option_string}: every rank steps by itself with an optimizer of its own; evaluated is "
@@ -67,18 +67,21 @@ def make_training_setup(option_string: str, model: ModelSettings, learning_rate:
         option_string=option_string,
         reducer=reducer,
         learning_rate=model.learning_rate if learning_rate is None else learning_rate,
-        momentum=0.0 if within or traits.estimates == "sign" else model.momentum,
-        plain_step=traits.estimates == "sign",
+        momentum=0.0 if within or steps_alone else model.momentum,
+        plain_step=steps_alone,
         own_models=own_models,
         notes=tuple(notes),
     )
 
 
+_PLAIN_STEPS = {"sign": "signs", "update": "steps of its optimizer"}
+
+
 def _refuse(text: str, reducer: Reducer, model: ModelSettings, learning_rate: float | None) -> None:
     traits = reducer.traits
-    if any(isinstance(each, WarmStart) for each in unwrap_all(reducer)):
+    if any(isinstance(each, steps.WarmStart) for each in wrapper.unwrap_all(reducer)):
         raise OptionError(f"{text}: in training every step after the first is a warm one: leave warm=true out")
-    if reducer.takes_reducers and traits.estimates in ("weights", "sign"):
+    if reducer.takes_reducers and traits.estimates in ("weights", "sign", "update"):
         raise OptionError(
             f"{text}: some of its parts end with {traits.estimates}, others with the mean gradient, and one optimizer "
             "cannot step by both: name parts that end with the mean"
@@ -88,25 +91,16 @@ def _refuse(text: str, reducer: Reducer, model: ModelSettings, learning_rate: fl
             f"{text}: momentum is within what ranks end with, which its paper takes a plain step of SGD by, and the "
             f"model's optimizer is {model.optimizer}: add optimizer=sgd and a learning_rate to the model"
         )
-    if traits.estimates == "sign" and learning_rate is None:
+    if traits.estimates in _PLAIN_STEPS and learning_rate is None:
         raise OptionError(
-            f"{text}: ranks end with signs, and the learning rate is how far every weight moves in a step: give one of "
-            f"its own, for example --learning-rate {text}=0.0005"
+            f"{text}: ranks end with {_PLAIN_STEPS[traits.estimates]}, and the learning rate is how far these move "
+            f"every weight: give one of its own, for example --learning-rate {text}=0.0005"
         )
 
 
 def has_server(reducer: Reducer) -> bool:
     """Return whether rank 0 is a server, so that its model is evaluated, and not the mean of all."""
-    return any(each.traits.name == "fedavg" for each in unwrap_all(reducer))
-
-
-def use_sparse_embeddings(task: Task) -> None:
-    """Let the task's embedding tables leave gradients of the rows that a batch touches, not of all."""
-    import torch
-
-    for name, module in task.module.named_modules():
-        if isinstance(module, torch.nn.Embedding) and f"{name}.weight" in task.sparse:
-            module.sparse = True
+    return any(each.traits.name == "fedavg" for each in wrapper.unwrap_all(reducer))
 
 
 def gradient_of(parameters: Parameters, sparse: frozenset[str]) -> Gradient:
@@ -193,7 +187,7 @@ class SharedModel:
 
     def take(self, instances: Sequence[Reducer], results: Sequence[Reduced]) -> None:
         """Let the optimizer step along the mean."""
-        set_gradients(final_results(results, self._traits)[0].mean, self._parameters, rows=self._takes_rows)
+        set_gradients(measure.final_results(results, self._traits)[0].mean, self._parameters, rows=self._takes_rows)
         self._optimizer.step()
 
     def evaluate(self) -> Evaluation:
@@ -238,22 +232,21 @@ def takes_sparse_rows(settings: ModelSettings, fitting: TrainingSetup) -> bool:
 
 
 class PerRankModels:
-    """Ranks whose models differ, as in local SGD, gossip and federated averaging.
-
-    A rank contributes the change of its weights by its optimizer and applies the reduced one (as in SBC, algorithm 1).
-    """
+    """Models of ranks, as in local SGD: they contribute their steps and apply the reduced one (SBC, algorithm 1)."""
 
     def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, workers: int) -> None:
         self._task = task
         self._workers = workers
         self._parameters = dict(task.module.named_parameters())
         start = weights_of(self._parameters)
-        self._weights: list[Weights] = [_copy_weights(start) for _ in range(workers)]
-        self._gathers = isinstance(fitting.reducer, LocalSteps)
+        self._weights: list[Weights] = [deepcopy(start) for _ in range(workers)]
+        self._gathers = isinstance(fitting.reducer, steps.LocalSteps)
         # The weights after the last exchange; with local steps a rank's own weights are ahead of them.
-        self._agreed: list[Weights] = [_copy_weights(start) for _ in range(workers)] if self._gathers else self._weights
+        self._agreed: list[Weights] = [deepcopy(start) for _ in range(workers)] if self._gathers else self._weights
         self._optimizers = [optimizer_of(settings, fitting, self._parameters) for _ in range(workers)]
         self._rate = np.float32(fitting.learning_rate) if takes_sparse_rows(settings, fitting) else None
+        # Whether the optimizer is within the reducer, and the rate is that of its steps.
+        self._takes_steps = fitting.plain_step
         self._evaluated = 1 if has_server(fitting.reducer) else workers
         self._updates: list[Gradient] = []
 
@@ -266,7 +259,7 @@ class PerRankModels:
             losses.append(backward(self._task, step, rank))
             gradient = gradient_of(self._parameters, self._task.sparse)
             if rate is not None:
-                self._updates.append(gradient.map(lambda values: values * rate))
+                self._updates.append(gradient if self._takes_steps else gradient.map(lambda values: values * rate))
                 continue
             set_gradients(gradient, self._parameters, rows=False)
             self._optimizers[rank].step()
@@ -281,12 +274,13 @@ class PerRankModels:
     def take(self, instances: Sequence[Reducer], results: Sequence[Reduced]) -> None:
         """Move every rank's weights."""
         for rank, (instance, result) in enumerate(zip(instances, results, strict=True)):
-            if isinstance(instance, LocalSteps) and instance.waiting:
+            if isinstance(instance, steps.LocalSteps) and instance.waiting:
                 _apply_update(self._weights[rank], self._updates[rank])
                 continue
-            _apply_update(self._agreed[rank], result.mean)
+            moved = result.mean.map(lambda values: values * self._rate) if self._takes_steps else result.mean
+            _apply_update(self._agreed[rank], moved)
             if self._gathers:
-                self._weights[rank] = _copy_weights(self._agreed[rank])
+                self._weights[rank] = deepcopy(self._agreed[rank])
 
     def evaluate(self) -> Evaluation:
         """Return how the mean of the models does on data that are held out, or the server's."""
@@ -299,21 +293,17 @@ class PerRankModels:
     def state(self) -> dict[str, Any]:
         """Return the weights of all ranks, and what their optimizers keep."""
         return {
-            "weights": [_copy_weights(each) for each in self._weights],
-            "agreed": [_copy_weights(each) for each in self._agreed] if self._gathers else [],
+            "weights": [deepcopy(each) for each in self._weights],
+            "agreed": [deepcopy(each) for each in self._agreed] if self._gathers else [],
             "optimizers": [optimizer_state(each) for each in self._optimizers],
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
         """Go on from a `state`."""
-        self._weights = [_copy_weights(each) for each in state["weights"]]
-        self._agreed = [_copy_weights(each) for each in state["agreed"]] if self._gathers else self._weights
+        self._weights = [deepcopy(each) for each in state["weights"]]
+        self._agreed = [deepcopy(each) for each in state["agreed"]] if self._gathers else self._weights
         for optimizer, kept in zip(self._optimizers, state["optimizers"], strict=True):
             restore_optimizer(optimizer, kept)
-
-
-def _copy_weights(weights: Mapping[str, Any]) -> Weights:
-    return {name: array.copy() for name, array in weights.items()}
 
 
 def _apply_update(weights: Weights, update: Gradient) -> None:
@@ -322,3 +312,80 @@ def _apply_update(weights: Weights, update: Gradient) -> None:
             weights[name][layer.rows] -= layer.values
         else:
             weights[name] -= layer
+
+
+def operations(task: Task) -> int:
+    """Return FLOPs (additions and multiplications) of matrix products in one rank's forward and backward."""
+    import torch
+    from torch.utils.flop_counter import FlopCounterMode
+
+    # Some versions warn of Intel's GPUs when oneDNN is set to anything.
+    # FLOPs of recurrent layers by oneDNN are not counted.
+    without_onednn = torch.backends.mkldnn.flags(enabled=False)
+    with warnings.catch_warnings(action="ignore"), without_onednn, FlopCounterMode(display=False) as counter:
+        torch.autograd.backward(task.loss(0, 0))
+    task.module.zero_grad(set_to_none=True)
+    return int(counter.get_total_flops())
+
+
+DIVERGED = "the loss is no finite number any more"
+
+
+@dataclass(frozen=True, slots=True)
+class TrainingStep:
+    """One step: the mean loss of all ranks' mini-batches before it, and what every rank did."""
+
+    loss: float
+    recording: script.Recording
+
+
+class Trainer:
+    """A model that W ranks train in one process, their gradients reduced by the programs of a reducer."""
+
+    @reproducible_torch()
+    def __init__(self, task: Task, settings: ModelSettings, fitting: TrainingSetup, *, workers: int, seed: int) -> None:
+        self.steps = 0
+        self._seed = seed
+        self._workers = workers
+        self._task, self._reducer = task, fitting.reducer
+        self._models = (PerRankModels if fitting.own_models else SharedModel)(task, settings, fitting, workers)
+        self._instances: list[Reducer] = []
+
+    @reproducible_torch()
+    def step(self) -> TrainingStep:
+        """Take a training step; `S2SimError` if the model has diverged, or the reducer fails."""
+        gradients, losses = self._models.contributions(self.steps)
+        if not np.isfinite(losses).all():
+            raise S2SimError(DIVERGED)
+        self._start(gradients)
+        for instance in self._instances:
+            instance.take_norms(lambda: weight_norms(self._task.module.parameters()))
+        results, recording = process_group.run_group(self._instances, gradients, seed=self._seed, step=self.steps)
+        self._models.take(self._instances, results)
+        self.steps += 1
+        return TrainingStep(float(np.mean(losses)), recording)
+
+    @reproducible_torch()
+    def evaluate(self) -> Evaluation:
+        """Return the evaluation on held-out data."""
+        return self._models.evaluate()
+
+    def state(self) -> dict[str, Any]:
+        """Return the state before the next step, as arrays and numbers in dicts and lists."""
+        reducers = [each.state() for each in self._instances]
+        return {"steps": self.steps, "models": self._models.state(), "reducers": reducers}
+
+    @reproducible_torch()
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Resume from a `state`; this training has taken no step."""
+        if state["steps"]:
+            # Reducers are fitted to the gradients of the first step.
+            self._start(self._models.contributions(0)[0])
+        for instance, kept in zip(self._instances, state["reducers"], strict=True):
+            instance.restore(kept)
+        self._models.restore(state["models"])
+        self.steps = state["steps"]
+
+    def _start(self, gradients: Sequence[Gradient]) -> None:
+        if not self._instances:
+            self._instances = process_group.make_instances(self._reducer.fitted(gradients, self._seed), self._workers)

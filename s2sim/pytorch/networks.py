@@ -1,7 +1,5 @@
 """Networks on drawn inputs: Hugging Face's GPT-2 and BERT, with PyTorch's fused attention, ResNet and VGG."""
 
-from __future__ import annotations
-
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -19,7 +17,7 @@ _DROPOUT = 0.1
 def gpt2(*, batch: int, device: str) -> MadeNetwork:
     """Return GPT-2 of 124 M parameters on sequences of 1,024 tokens; its head is the table of words."""
     words, length, width, heads, layers = 50257, 1024, 768, 12, 12
-    norm, linear = partial(nn.LayerNorm, width, device=device), partial(_conv1d_linear, device=device)
+    norm, linear = partial(nn.LayerNorm, width, device=device), partial(_InputsFirst, device=device)
     blocks = []
     for _ in range(layers):
         attention = {"c_attn": linear(width, 3 * width), "c_proj": linear(width, width)}
@@ -96,19 +94,16 @@ def _by_name(parts: dict[str, Any]) -> Any:
     return nn.ModuleDict({name: _by_name(part) if isinstance(part, dict) else part for name, part in parts.items()})
 
 
-def _conv1d_linear(inputs: int, outputs: int, device: str) -> nn.Module:
-    """Return a linear layer with weights of shape (inputs, outputs), as in GPT-2."""
+class _InputsFirst(nn.Module):
+    """A linear layer with weights of shape (inputs, outputs), as in GPT-2."""
 
-    class InputsFirst(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.weight = nn.Parameter(torch.randn(inputs, outputs, device=device) * 0.02)
-            self.bias = nn.Parameter(torch.zeros(outputs, device=device))
+    def __init__(self, inputs: int, outputs: int, device: str) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.randn(inputs, outputs, device=device) * 0.02)
+        self.bias = nn.Parameter(torch.zeros(outputs, device=device))
 
-        def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-            return torch.addmm(self.bias, hidden.flatten(0, 1), self.weight).view(*hidden.shape[:2], outputs)
-
-    return InputsFirst()
+    def forward(self, hidden: torch.Tensor) -> torch.Tensor:
+        return torch.addmm(self.bias, hidden.flatten(0, 1), self.weight).view(*hidden.shape[:2], len(self.bias))
 
 
 def _attention(
@@ -183,10 +178,7 @@ def _block(width: int, inner: int, expansion: int, stride: int, device: str) -> 
 
 
 def _vgg(channels: tuple[int, ...], *, batch: int, device: str) -> MadeNetwork:
-    """Return VGG without normalisation (Simonyan and Zisserman, arXiv:1409.1556, table 1).
-
-    ``channels`` are output channels of the 3 x 3 convolutions; 0 halves the image.
-    """
+    """Return plain VGG (arXiv:1409.1556, table 1); ``channels`` of its 3 x 3 convolutions, where 0 halves the image."""
     layers: list[nn.Module] = []
     widths = [3, *(each for each in channels if each)]
     convolutions = iter([nn.Conv2d(*pair, 3, padding=1, device=device) for pair in pairwise(widths)])

@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.synthetic import load_trace
@@ -29,7 +29,6 @@ from s2sim.reducers.shared.gathered import flat_vector
 
 # ruff: noqa: D102  (ProcessRank implements the protocol `s2sim.reducers.rank.Rank`, whose methods have the docstrings)
 
-
 T = TypeVar("T")
 
 
@@ -40,22 +39,20 @@ class LocalReduction:
     reduced: Reduced  # The mean, and what this rank sent
     waited_s: float  # Seconds of waiting for other ranks
     total_s: float  # Seconds in all
+    sent_bytes: float = 0.0  # By ring algorithms
 
 
 def reduce_here(
     reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0
 ) -> LocalReduction:
-    """Run a reducer's program as one process of a group (default: all processes), each with its own instance.
-
-    ``seed`` and ``step`` are the root seed and the training step, equal on all ranks.
-    """
+    """Run a reducer's program as a process of a group (default: all); ``seed`` and ``step`` are equal on all ranks."""
     begun_s = time.perf_counter()
     clock = _WaitClock()
     rank = ProcessRank(group_members(group), step, seed, clock)
     # Overflows show in the mean, as between ranks in memory.
     with np.errstate(over="ignore", invalid="ignore"):
         reduced = drive(reducer.reduce(rank, gradient))
-    return LocalReduction(reduced, clock.waited_s, time.perf_counter() - begun_s)
+    return LocalReduction(reduced, clock.waited_s, time.perf_counter() - begun_s, clock.sent_bytes)
 
 
 def learn_here(reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0) -> None:
@@ -81,6 +78,7 @@ def drive(program: Generator[Any, None, T]) -> T:
 @dataclass(slots=True)
 class _WaitClock:
     waited_s: float = 0.0
+    sent_bytes: float = 0.0
 
     def timed(self, wait: Callable[[], T]) -> T:
         begun_s = time.perf_counter()
@@ -114,27 +112,33 @@ class ProcessRank:
         self._clock = clock
 
     def all_reduce(self, payload: Contribution, op: str = "sum", *, label: str, **how: bool) -> Handle:
+        self._count(2 * (self.size - 1) / self.size, [payload])
         return self._reduction("all_reduce", [payload], payload, op, 0, label)
 
     def reduce(self, payload: Contribution, op: str = "sum", *, root: int, label: str, **how: bool) -> Handle:
         check_member(self, root, f"the root of {label!r}")
+        self._count(float(self.index != root), [payload])
         return self._reduction("reduce", [payload], payload, op, root, label)
 
     def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", *, label: str, **how: bool) -> Handle:
         check_one_each(self, payloads, label)
+        self._count((self.size - 1) / self.size, payloads)
         return self._reduction("reduce_scatter", payloads, payloads[self.index], op, 0, label)
 
     def broadcast(self, payload: Contribution | None, *, root: int, label: str, **how: bool) -> Handle:
         check_member(self, root, f"the root of {label!r}")
         if self.index == root and payload is None:
             raise S2SimError(f"rank {root} is the root of {label!r} and broadcasts nothing")
+        self._count(float(self.size > 1), [] if payload is None else [payload])
         return self._posted(label, payload, lambda: transfers.broadcast(self.members, payload, root, **how))
 
-    def all_gather(self, payload: Contribution, *, label: str, **how: bool) -> Handle:
+    def all_gather(self, payload: Contribution, *, label: str, spreads: bool = False, **how: bool) -> Handle:
+        self._count(self.size - 1, [payload])
         return self._posted(label, (payload,), lambda: transfers.all_gather(self.members, payload, **how))
 
     def all_to_all(self, payloads: Sequence[Contribution], *, label: str, **how: bool) -> Handle:
         check_one_each(self, payloads, label)
+        self._count(1, [payload for place, payload in enumerate(payloads) if place != self.index])
         return self._posted(label, tuple(payloads), lambda: transfers.all_to_all(self.members, payloads, **how))
 
     def exchange(self, payloads: Mapping[int, Contribution], *, label: str, **how: bool) -> Handle:
@@ -142,6 +146,7 @@ class ProcessRank:
             check_member(self, peer, f"a peer in {label!r}")
         if self.index in payloads:
             raise S2SimError(f"rank {self.index} sends to itself in {label!r}: leave that out")
+        self._count(1, payloads.values())
         return self._posted(label, {}, lambda: transfers.exchange(self.members, payloads, **how))
 
     def subgroup(self, ranks: Iterable[int]) -> ProcessRank:
@@ -163,6 +168,10 @@ class ProcessRank:
 
     def replicated(self, compute: Callable[[], T]) -> T:
         return compute()
+
+    def _count(self, times: float, payloads: Iterable[Contribution]) -> None:
+        """Add the bytes of payloads, each of which a rank sends so many times in a ring."""
+        self._clock.sent_bytes += times * sum(leaf.nbytes for payload in payloads for leaf in leaves_of(payload))
 
     def _reduction(
         self, kind: Kind, payloads: Sequence[Contribution], like: Contribution, op: str, root: int, label: str
@@ -247,7 +256,7 @@ def _steps(
     members = group_members()
     if reducer.traits.warm:
         learn_here(reducer, gradient_of(asked["steps"][0][1], rank), seed=seed)
-    found = []
+    found, folder = [], Path(arguments["folder"])
     for step, of_trace in asked["steps"]:
         gradient = gradient_of(of_trace, rank)
         members.size_headers.clear()
@@ -258,20 +267,14 @@ def _steps(
         after = read_counters()
         counts = {name: getattr(after, name) - getattr(before, name) for name in _COUNTED}
         headers = [asdict(each) for each in members.size_headers]
-        mean = _write_result(here.reduced.mean, Path(arguments["folder"]), f"{number}-{step}")
-        found.append({**counts, "told": headers, "mean": mean, "waited_s": here.waited_s, "total_s": here.total_s})
+        values = flat_vector(here.reduced.mean)
+        name = f"{number}-{step}-{hashlib.sha256(values.tobytes()).hexdigest()}.npy"
+        if not (folder / name).exists():  # Equal results of ranks are written once.
+            partial = folder / f"{name}.{time.monotonic_ns()}.npy"
+            np.save(partial, values)
+            partial.rename(folder / name)
+        found.append({**counts, "told": headers, "mean": name, "waited_s": here.waited_s, "total_s": here.total_s})
     return found
-
-
-def _write_result(mean: Gradient, folder: Path, prefix: str) -> str:
-    """Write a rank's result, once for all with an equal one; return the file's name."""
-    values = flat_vector(mean)
-    name = f"{prefix}-{hashlib.sha256(values.tobytes()).hexdigest()}.npy"
-    if not (folder / name).exists():
-        partial = folder / f"{name}.{time.monotonic_ns()}.npy"
-        np.save(partial, values)
-        partial.rename(folder / name)
-    return name
 
 
 def _settled_counters() -> KernelCounters:

@@ -1,17 +1,16 @@
 """Records the compute profile of a model that trains on this machine."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.models import load_model, model_names
 from s2sim.profiles.profile import PS_PER_US, ComputeProfile, Precision, RecordedProfile, tensor_timings
+from s2sim.profiles.read import PROCESSORS
+from s2sim.pytorch import task, timing
 from s2sim.pytorch.subject import TrainingSubject, subject_maker, user_code_error
-from s2sim.pytorch.task import missing_extra
-from s2sim.pytorch.timing import WARMUP_STEPS, clock_of, measure, with_precision
 from s2sim.units import format_number_of
 
 _MAX_LISTED = 3
@@ -46,7 +45,7 @@ def record_profile(
     if precision == "tf32" and device == "cpu":
         raise OptionError("--precision tf32 is of GPUs: record with --device cuda")
     make = subject_maker(model, module, batch, [Path(path) for path in text], seed)
-    total = WARMUP_STEPS + 2 * steps
+    total = timing.WARMUP_STEPS + 2 * steps
     done = 0
 
     def follow() -> None:
@@ -58,37 +57,30 @@ def record_profile(
     try:
         import torch
 
-        clock = clock_of(device)
+        clock = timing.clock_of(device)
         gpus = [torch.cuda.current_device()] if device == "cuda" else []
-        with torch.random.fork_rng(devices=gpus), with_precision(make(device), precision, device) as subject:
-            times = _run_user_code(subject, module, lambda: measure(subject, clock, steps, follow))
+        with torch.random.fork_rng(devices=gpus), timing.with_precision(make(device), precision, device) as subject:
+            times = _run_user_code(subject, module, lambda: timing.measure(subject, clock, steps, follow))
             share = _run_user_code(subject, module, lambda: _memory_bound(subject)) if gpus else 0.0
     except ModuleNotFoundError as error:
-        raise missing_extra(error) from error
+        raise task.missing_extra(error) from error
     host = "" if device == "cuda" else f", {format_number_of(torch.get_num_threads(), 'thread')} of a CPU"
     counted = format_number_of(steps, "step")
-    shapes = {name: tuple(parameter.shape) for name, parameter in subject.module.named_parameters()}
-    sparse, names = times.sparse, tuple(times.ready_us)
+    sparse = times.sparse
     if subject.model in model_names():
         sparse = frozenset(layer.name for layer in load_model(subject.model).layers if layer.sparse)
-    profile = ComputeProfile(
+    profile = make_profile(
+        replace(times, sparse=sparse),
+        dict(subject.module.named_parameters()),
         name=name,
         model=subject.model,
-        gpu=_device_name(device),
+        gpu=device_name(device),
         batch=subject.batch,
         sample=subject.sample,
-        tensors=tensor_timings(
-            names,
-            [shapes[name] for name in names],
-            [name in sparse for name in names],
-            [times.forward_us[name] for name in names],
-            list(times.ready_us.values()),
-        ),
         optimizer_ps=round(PS_PER_US * times.optimizer_us),
-        memory_bound=share,
-        kind="measured",
         source=f"hooks in training, PyTorch {torch.__version__}, {precision}, median of {counted}{host}",
         precision=precision,
+        memory_bound=share,
     )
     notes = []
     if device == "cpu":
@@ -99,6 +91,21 @@ def record_profile(
         shown += f" and {more} more" if more > 0 else ""
         notes.append(f"without a gradient, and ready at the end of backward: {shown}")
     return RecordedProfile(profile, tuple(notes))
+
+
+def make_profile(
+    times: timing.StepTimes, parameters: Mapping[str, Any], *, memory_bound: float = 0.0, **about: Any
+) -> ComputeProfile:
+    """Return the measured profile of times of a module's parameters, with fields of a `ComputeProfile` in ``about``."""
+    names = list(times.ready_us)
+    tensors = tensor_timings(
+        names,
+        [tuple(parameters[name].shape) for name in names],
+        [name in times.sparse for name in names],
+        [times.forward_us[name] for name in names],
+        list(times.ready_us.values()),
+    )
+    return ComputeProfile(tensors=tensors, memory_bound=memory_bound, kind="measured", **about)
 
 
 def _run_user_code(subject: TrainingSubject, module: str | None, work: Callable[[], Any]) -> Any:
@@ -115,9 +122,10 @@ def _run_user_code(subject: TrainingSubject, module: str | None, work: Callable[
         raise user_code_error(module, error) from error
 
 
-def _device_name(device: str) -> str:
+def device_name(device: str) -> str:
+    """Return a GPU's name in the catalogue, or as PyTorch has it; ``CPU`` for the host."""
     if device == "cpu":
-        return "CPU"
+        return PROCESSORS
     import torch
 
     from s2sim.topology.hardware import find_gpu_name

@@ -1,7 +1,5 @@
 """Trains a real model on real data with W shards and records every rank's gradient at the same weights."""
 
-from __future__ import annotations
-
 import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import asdict
@@ -9,9 +7,7 @@ from itertools import chain
 from pathlib import Path
 
 from s2sim.errors import OptionError
-from s2sim.gradients.manifest import Origin
-from s2sim.gradients.read_trace import Trace
-from s2sim.gradients.statistics import GradientTable
+from s2sim.gradients import manifest, read_trace, statistics
 from s2sim.gradients.write_trace import check_target, write_trace
 from s2sim.options import build, split_option_string
 from s2sim.pytorch.model_updates import backward, gradient_of
@@ -33,7 +29,7 @@ MODELS = Registry(
 
 def _train(
     task: Task, model: ModelSettings, *, workers: int, steps: int, progress: Callable[[int, int], None] | None
-) -> GradientTable:
+) -> statistics.GradientTable:
     import torch
 
     parameters = dict(task.module.named_parameters())
@@ -57,7 +53,7 @@ def _train(
         for name, parameter in parameters.items():
             parameter.grad = sums[name] / workers
         optimizer.step()
-    return GradientTable(steps, workers, lambda step, rank: recorded[step][rank])
+    return statistics.GradientTable(steps, workers, lambda step, rank: recorded[step][rank])
 
 
 def model_settings(model: str, texts: Sequence[Path]) -> ModelSettings:
@@ -82,7 +78,7 @@ def record(
     seed: int = 0,
     overwrite: bool = False,
     progress: Callable[[int, int], None] | None = None,
-) -> Trace:
+) -> read_trace.Trace:
     """Train ``model`` on ``workers`` shards and write every rank's mini-batch gradient of ``steps`` steps.
 
     All ranks' gradients of a step are taken at the same weights; between steps the model's optimizer applies their
@@ -114,7 +110,7 @@ def record(
         gradients,
         kind="recorded",
         model=task.model,
-        origin=Origin(
+        origin=manifest.Origin(
             **asdict(task.origin),
             command=shlex.join(["s2sim", "trace", "record", model, *numbers, *chain(*texts), "--out", target.name]),
             training=(

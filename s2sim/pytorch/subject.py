@@ -20,7 +20,6 @@ from s2sim.pytorch.task import ModelSettings, make_optimizer
 if TYPE_CHECKING:
     import torch
 
-
 NETWORKS = {
     **{f"resnet-{depth}": f"s2sim.pytorch.networks:resnet_{depth}" for depth in (18, 50, 101, 152)},
     **{f"vgg-{depth}": f"s2sim.pytorch.networks:vgg_{depth}" for depth in (16, 19)},

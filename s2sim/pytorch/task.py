@@ -283,10 +283,7 @@ _IDENTIFIER_FIELDS = ("id", "attr", "arg", "name")
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Interactions:
-    """Pairs of a user (a file) and an item (an identifier in it), int64 (n,), sorted by user, then item, each once.
-
-    Identifiers are numbered by falling frequency.
-    """
+    """Pairs of user (file) and item (identifier, by falling frequency), int64 (n,), sorted by user, item; each once."""
 
     users: Ints
     items: Ints
@@ -335,3 +332,12 @@ def standard_library_interactions() -> Interactions:
         source="the standard library of the recording interpreter, parsed with ast; https://www.python.org/",
     )
     return interactions_of((identifiers(path.read_bytes()) for path in paths), origin)
+
+
+def use_sparse_embeddings(task: Task) -> None:
+    """Let the task's embedding tables leave gradients of the rows that a batch touches, not of all."""
+    import torch
+
+    for name, module in task.module.named_modules():
+        if isinstance(module, torch.nn.Embedding) and f"{name}.weight" in task.sparse:
+            module.sparse = True

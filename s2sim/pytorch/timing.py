@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import SPARSE_BELOW
-from s2sim.profiles.profile import Precision
+from s2sim.profiles import profile, read
+from s2sim.provenance import usable_cores
 from s2sim.pytorch.subject import TrainingSubject
 
 if TYPE_CHECKING:
     import torch
-
 
 DEVICES = ("cpu", "cuda")
 
@@ -66,6 +69,11 @@ class StepMarks:
     forward_end: Any = None
     backward_end: Any = None
     optimizer_end: Any = None
+    # Of steps of somebody's loop
+    mini_batches: int = 1
+    begin: Any = None
+    optimizer_begin: Any = None
+    end: Any = None
 
 
 def own_parameters(module: torch.nn.Module) -> dict[str, tuple[str, ...]]:
@@ -80,8 +88,13 @@ def own_parameters(module: torch.nn.Module) -> dict[str, tuple[str, ...]]:
 
 
 @contextmanager
-def watch(module: torch.nn.Module, clock: DeviceClock, first: str | None = None) -> Iterator[list[StepMarks]]:
-    """Yield a list of marks; layers and gradients are added to the last, or with ``first`` only that layer, once."""
+def watch(
+    module: torch.nn.Module, clock: DeviceClock, first: str | None = None, last: str | None = None
+) -> Iterator[list[StepMarks]]:
+    """Yield a list of marks; layers and gradients are added to the last.
+
+    With ``first`` only that layer is, once, and of gradients only that of the parameter ``last``, if any.
+    """
     steps: list[StepMarks] = []
 
     def entered(name: str, *_: Any) -> None:
@@ -94,7 +107,9 @@ def watch(module: torch.nn.Module, clock: DeviceClock, first: str | None = None)
         steps[-1].ready[name] = clock.mark()
 
     parts: dict[str, Any] = dict(module.named_modules())
-    parameters: dict[str, Any] = {} if first else dict(module.named_parameters())
+    parameters: dict[str, Any] = dict(module.named_parameters())
+    if first:
+        parameters = {last: parameters[last]} if last else {}
     handles = []
     try:
         layers = [first] if first else own_parameters(module)
@@ -125,10 +140,7 @@ class StepTimes:
 
 
 def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Callable[[], None]) -> StepTimes:
-    """Return the times of a module in training, after warm-up steps.
-
-    Hooks take time: ``steps`` with hooks on all layers and parameters give shares, others with one hook the totals.
-    """
+    """Return times after warm-up: ``steps`` with all hooks, which take time, give shares, as many with one totals."""
     module = subject.module
     module.train()
     with watch(module, clock) as watched:
@@ -136,7 +148,7 @@ def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Ca
         for step in range(WARMUP_STEPS):
             _step(subject, clock, watched, step)
             if subject.sparse is None:
-                seen.append(_sparse_embeddings(subject))
+                seen.append(sparse_tables(module, {name: each.grad for name, each in module.named_parameters()}))
             follow()
         sparse = frozenset.intersection(*seen) if subject.sparse is None else subject.sparse
         if not watched[-1].layers:
@@ -149,8 +161,19 @@ def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Ca
         for step in range(steps):
             _step(subject, clock, plain, WARMUP_STEPS + steps + step)
             follow()
+    return step_times(module, clock, watched, plain, sparse)
+
+
+def step_times(
+    module: torch.nn.Module,
+    clock: DeviceClock,
+    watched: list[StepMarks],
+    plain: list[StepMarks],
+    sparse: frozenset[str],
+) -> StepTimes:
+    """Return the times of steps with marks at all layers and gradients, scaled to those with few marks."""
     clock.wait(plain[-1].optimizer_end)
-    names = [name for name, parameter in subject.module.named_parameters() if parameter.requires_grad]
+    names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     came = {name for marks in watched for name in marks.ready}
     hooked_us = median(clock.between_us(marks.forward_end, marks.backward_end) for marks in watched)
     plain_us = median(clock.between_us(marks.forward_end, marks.backward_end) for marks in plain)
@@ -166,7 +189,7 @@ def measure(subject: TrainingSubject, clock: DeviceClock, steps: int, follow: Ca
     order = sorted(names, key=lambda name: ready_us[name])
     return StepTimes(
         ready_us={name: ready_us[name] for name in order},
-        forward_us=_forward_us(subject, clock, watched, plain, order),
+        forward_us=_forward_us(module, clock, watched, plain, order),
         optimizer_us=median(clock.between_us(marks.backward_end, marks.optimizer_end) for marks in plain),
         sparse=sparse,
         without_gradient=tuple(name for name in names if name not in came),
@@ -189,29 +212,29 @@ def _step(subject: TrainingSubject, clock: DeviceClock, steps: list[StepMarks], 
         clock.wait(steps[-2].optimizer_end)
 
 
-def _sparse_embeddings(subject: TrainingSubject) -> frozenset[str]:
+def sparse_tables(module: torch.nn.Module, gradients: Mapping[str, torch.Tensor | None]) -> frozenset[str]:
     """Return the embedding tables with mostly zero gradient rows, by the rule of imported gradients."""
     import torch
 
-    names = {id(parameter): name for name, parameter in subject.module.named_parameters()}
+    names = {id(parameter): name for name, parameter in module.named_parameters()}
     found = set()
-    for part in subject.module.modules():
+    for part in module.modules():
         if not isinstance(part, torch.nn.Embedding | torch.nn.EmbeddingBag):
             continue
-        gradient = part.weight.grad
-        if gradient is None or id(part.weight) not in names:
+        name = names.get(id(part.weight), "")
+        if (gradient := gradients.get(name)) is None:
             continue
         rows = gradient.coalesce().indices().shape[1] if gradient.is_sparse else int(gradient.any(dim=1).sum())
         if rows < SPARSE_BELOW * gradient.shape[0]:
-            found.add(names[id(part.weight)])
+            found.add(name)
     return frozenset(found)
 
 
 def _forward_us(
-    subject: TrainingSubject, clock: DeviceClock, watched: list[StepMarks], plain: list[StepMarks], order: list[str]
+    module: torch.nn.Module, clock: DeviceClock, watched: list[StepMarks], plain: list[StepMarks], order: list[str]
 ) -> dict[str, float]:
     """Return the forward time of each parameter, scaled to the total without most hooks."""
-    bearer = {layer: min(own, key=order.index) for layer, own in own_parameters(subject.module).items()}
+    bearer = {layer: min(own, key=order.index) for layer, own in own_parameters(module).items()}
     shares: dict[str, list[float]] = {name: [] for name in order}
     for marks in watched:
         taken = dict.fromkeys(order, 0.0)
@@ -226,8 +249,60 @@ def _forward_us(
     return {name: time_us * scale for name, time_us in medians.items()}
 
 
+def describe_network(group: Any, device: str, *, measure: bool) -> dict[str, Any]:
+    """Return what ranks know of the network between them, fields of `RecordedJob`; all ranks call this."""
+    from torch import distributed
+
+    backend, namespace = distributed.get_backend(group), Path("/proc/self/ns/net")
+    # Processes with one name may have networks of their own.
+    own = socket.gethostname(), namespace.stat().st_ino if namespace.exists() else 0
+    places: list[Any] = [None] * distributed.get_world_size(group)
+    distributed.all_gather_object(places, own, group=group)
+    return {
+        "backend": backend,
+        "hosts": tuple(name for name, _ in places),
+        "nodes": tuple(list(dict.fromkeys(places)).index(place) for place in places),
+        "interface": os.environ.get(f"{backend.upper()}_SOCKET_IFNAME"),
+        "processors": usable_cores(),
+        "all_reduces": time_all_reduces(group, device) if measure else (),
+    }
+
+
+_SIZES_BYTES = tuple(4**power for power in range(5, 13))  # 1 KiB to 16 MiB
+_SMALL_BYTES, _IN_A_ROW = 1 << 16, 5
+_REPEATS, _WARM_UPS, _LONGEST_S = 5, 2, 0.4
+
+
+def time_all_reduces(group: Any, device: str) -> tuple[read.AllReduceTime, ...]:
+    """Return the median seconds of float32 all-reduces of a process group by size, those of its slowest rank.
+
+    All ranks call this. Sizes end after one that takes longer than .4 s; small ones are timed in a row.
+    """
+    import torch
+    from torch import distributed
+
+    clock, found = clock_of(device), []
+    for size_bytes in _SIZES_BYTES:
+        tensor = torch.zeros(size_bytes // 4, device=device)
+        times_us, in_a_row = [], _IN_A_ROW if size_bytes <= _SMALL_BYTES else 1
+        for _ in range(_WARM_UPS + _REPEATS):
+            distributed.barrier(group=group)
+            begin = clock.mark()
+            for _ in range(in_a_row):
+                distributed.all_reduce(tensor, group=group)
+            end = clock.mark()
+            clock.wait(end)
+            times_us.append(clock.between_us(begin, end) / in_a_row)
+        slowest = torch.tensor([median(times_us[_WARM_UPS:]) / 1e6], dtype=torch.float64, device=device)
+        distributed.all_reduce(slowest, op=distributed.ReduceOp.MAX, group=group)
+        found.append(read.AllReduceTime(size_bytes, slowest.item()))
+        if found[-1].time_s > _LONGEST_S:
+            break
+    return tuple(found)
+
+
 @contextmanager
-def with_precision(subject: TrainingSubject, precision: Precision, device: str) -> Iterator[TrainingSubject]:
+def with_precision(subject: TrainingSubject, precision: profile.Precision, device: str) -> Iterator[TrainingSubject]:
     """Yield a subject with a precision of matrix products (TF32 switch, autocast); settings are restored after."""
     import torch
 

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from s2sim.arrays import Ints
 from s2sim.codecs.floats import BFLOAT16, NARROW, narrow, widen
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
@@ -27,7 +27,7 @@ WORD_BYTES = 8
 
 def pack(payload: Contribution) -> Bytes:
     """Return the concatenated bytes of all arrays of a payload, row-sparse ones in dense form."""
-    return _concatenate_bytes([_bytes_of(to_dense(leaf)) for leaf in leaves_of(payload)])
+    return np.concatenate([np.empty(0, np.uint8), *(_bytes_of(to_dense(leaf)) for leaf in leaves_of(payload))])
 
 
 def unpack(like: Contribution, data: Bytes, shapes: Ints | None = None) -> Any:
@@ -48,7 +48,7 @@ def unpack(like: Contribution, data: Bytes, shapes: Ints | None = None) -> Any:
 def envelope(payload: Contribution) -> Bytes:
     """Return the bytes of a payload after its description, for receivers that do not know it."""
     described = np.frombuffer(json.dumps(_describe_payload(payload)).encode(), np.uint8)
-    return _concatenate_bytes([_bytes_of(np.array([len(described)], np.int64)), described, pack(payload)])
+    return np.concatenate([_bytes_of(np.array([len(described)], np.int64)), described, pack(payload)])
 
 
 def open_envelope(message: Bytes) -> Any:
@@ -67,7 +67,6 @@ def _describe_payload(payload: Contribution) -> Any:
 
 
 def _payload_like(described: Sequence[Any]) -> Any:
-    """Return a payload without values from its description."""
     kind, *rest = described
     if kind == "tuple":
         return tuple(map(_payload_like, rest))
@@ -84,10 +83,6 @@ def _bytes_of(array: NDArray[Any]) -> Bytes:
     return np.ascontiguousarray(array).reshape(-1).view(np.uint8)
 
 
-def _concatenate_bytes(parts: Sequence[Bytes]) -> Bytes:
-    return np.concatenate([np.empty(0, np.uint8), *parts])
-
-
 def reduce_arrays(
     members: Members, kind: Kind, parts: Sequence[NDArray[Any]], op: str, root: int = 0
 ) -> AsyncWork[NDArray[Any] | None]:
@@ -96,8 +91,7 @@ def reduce_arrays(
     name = dtype.names[0] if dtype.names else dtype.name
     sizes = tuple(len(part) for part in parts)
     elements = sizes if kind == "reduce_scatter" else sizes * members.size
-    demand = Demand(kind, elements, dtype.itemsize)
-    entry = find_rule(CollectiveRequest(demand, op, name, False), members.library)
+    entry = find_rule(CollectiveRequest(Demand(kind, elements, dtype.itemsize), op, name, False), members.library)
     carrier = np.dtype(entry.carrier) if entry.does == "carried" else dtype
     data = _as_carrier_type(np.concatenate(parts), carrier)
 

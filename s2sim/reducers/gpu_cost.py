@@ -3,8 +3,6 @@
 Costs of tables and sketches are in `s2sim.reducers.shared`.
 """
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 from s2sim.reducers.script import Phase, Work
@@ -138,8 +136,7 @@ def merge_pairs_cost(pairs: int, merged: int, lists: int) -> Work:
     A pass reads and writes all pairs, the sum reads them once more (CUB ``DeviceMerge``, ``DeviceReduce``).
     """
     passes = max(lists - 1, 0).bit_length()
-    moved = ((2 * passes + 1) * pairs + merged) * _PAIR_BYTES
-    return Work("encode", moved, launches=(passes + 1) * SELECT_LAUNCHES)
+    return Work("encode", ((2 * passes + 1) * pairs + merged) * _PAIR_BYTES, launches=(passes + 1) * SELECT_LAUNCHES)
 
 
 def multiply_cost(rows: int, inner: int, columns: int, phase: Phase = "encode") -> Work:

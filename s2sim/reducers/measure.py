@@ -1,17 +1,14 @@
 """How far a reduced gradient is from the exact mean."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import inf, sqrt
 from statistics import fmean
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Floats, Ints
+from s2sim.arrays import Array, Floats, Ints
 from s2sim.codecs.bitmap import count_nonzero
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, stored, to_dense, union_of
 from s2sim.reducers.rank import Reduced, Traits
@@ -138,14 +135,13 @@ def norm(gradient: Gradient, layers: Iterable[int]) -> float:
     return sqrt(sum(float(np.square(stored(gradient.layers[index])).sum()) for index in layers))
 
 
-def _rows_at(layer: Layer, rows: Ints) -> NDArray[Any]:
-    """Return some rows of a layer."""
+def _rows_at(layer: Layer, rows: Ints) -> Array:
     if not isinstance(layer, RowSparse):
         return layer[rows]
     return layer.values if np.array_equal(layer.rows, rows) else layer.to_dense()[rows]
 
 
-def _aligned_values(found: Layer, exact: Layer) -> tuple[NDArray[Any], NDArray[Any]]:
+def _aligned_values(found: Layer, exact: Layer) -> tuple[Array, Array]:
     """Return the values of both, flat: in the rows that ``exact`` holds if all others are zero, else all."""
     if isinstance(exact, RowSparse):
         held = _rows_at(found, exact.rows)
@@ -159,7 +155,7 @@ def _products(layer: Layer, exact: Layer) -> tuple[Floats, float]:
     found, truth = _aligned_values(layer, exact)
     total, largest = np.zeros(4), 0.0
     for start in range(0, len(truth), _CHUNK_ELEMENTS):
-        x: NDArray[Any] = truth[start : start + _CHUNK_ELEMENTS]
+        x: Array = truth[start : start + _CHUNK_ELEMENTS]
         a = found[start : start + _CHUNK_ELEMENTS].astype(np.float64)
         d = a - x
         total += d @ d, x @ x, a @ a, a @ x

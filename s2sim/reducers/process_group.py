@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, NotRequired, TypedDict, TypeVar, Unpack
+from typing import Any, Unpack
 
 import numpy as np
 
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.rank import Contribution, Program, Rank, Reduced, Reducer
+from s2sim.reducers.rank import Contribution, PostOptions, Program, Rank, Reduced, Reducer, T, Waits
 from s2sim.reducers.reduction import OPERATIONS, OVERFLOW, CallHeader, Collective
 from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Step, Wait, Work
 
@@ -33,20 +33,6 @@ def check_operation(op: str, label: str) -> None:
     """Raise `S2SimError` unless payloads can be combined by ``op``."""
     if op not in OPERATIONS:
         raise S2SimError(f"{label!r} is to be combined by {op!r}; known: {', '.join(OPERATIONS)}")
-
-
-# ruff: noqa: D102  (Member implements the protocol `s2sim.reducers.rank.Rank`, whose methods have the docstrings)
-
-T = TypeVar("T")
-
-
-class PostOptions(TypedDict):
-    """Options of the methods of `Rank` that post a collective."""
-
-    label: str
-    size_from_data: NotRequired[bool]
-    wraps: NotRequired[bool]
-    unequal: NotRequired[bool]
 
 
 class ProcessGroup:
@@ -123,6 +109,10 @@ class Handle:
     """What a program holds of collectives in flight."""
 
     parts: tuple[tuple[Member, int], ...]
+
+    def __iter__(self) -> Waits[Any]:
+        yield self
+        return self.value
 
     def __and__(self, other: Any) -> Handle:
         return Handle(self.parts + other.parts)
@@ -282,7 +272,6 @@ def _is_finite(gradient: Gradient) -> bool:
 
 
 def _deadlock_error(world: World, pending: Mapping[int, Sequence[int]]) -> str:
-    """Say which ranks wait for which collective, and who has not posted it."""
     waits: dict[int, list[int]] = {}
     for rank, calls in pending.items():
         for call in calls:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import typing
 import warnings
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
@@ -10,29 +11,31 @@ from functools import reduce
 from math import ceil
 from operator import and_
 from types import FunctionType
-from typing import Any, ClassVar, Literal, Protocol, Self, TypeAlias, TypeVar, get_type_hints
+from typing import Any, ClassVar, Literal, NotRequired, Protocol, Self, TypeAlias, TypedDict, TypeVar, Unpack
 
-from numpy.typing import NDArray
-
+from s2sim.arrays import Array, Floats32
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, from_plain, to_plain
-from s2sim.options import check_options, check_shares, non_default
-from s2sim.reducers.script import Work
+from s2sim.options import check_intervals, check_needs, check_options, check_shares, non_default
+from s2sim.reducers import catalogue, script
 
 T = TypeVar("T")
 
 GradientDtype: TypeAlias = Literal["fp32", "bf16"]
 Conserves: TypeAlias = Literal["sum", "gradient", "nothing"]
 Scope: TypeAlias = Literal["bucket", "gradient"]
-Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recalled", "ours"]
-"""How a system is known, by the least certain thing that its bytes or values rest on; ours: published nowhere."""
+Certainty: TypeAlias = Literal["code read", "paper read", "summary read", "recalled", "title read", "ours"]
+"""How a system is known, by the least certain thing that its bytes or values rest on; ours is published nowhere."""
 
-Contribution: TypeAlias = "NDArray[Any] | RowSparse | Gradient | tuple[Contribution, ...]"
+Contribution: TypeAlias = "Array | RowSparse | Gradient | tuple[Contribution, ...]"
 """The payload of a collective: an array, a row-sparse array (sent in its dense form), or several in one buffer."""
 
 
 class Pending(Protocol):
-    """One or more collectives in flight; a program yields it to wait."""
+    """One or more collectives in flight; a program yields it to wait, or gets its value by ``yield from``."""
+
+    def __iter__(self) -> Waits[Any]:
+        """Wait for it and return its value."""
 
     def __and__(self, other: Pending) -> Pending:
         """Return what waits for both."""
@@ -42,18 +45,34 @@ class Pending(Protocol):
         """The result, read-only, one object for all ranks with the same result; an error before the wait for it."""
 
 
-def wait_all(*pending: Pending | None) -> Generator[Pending, None, None]:
+Waits: TypeAlias = Generator[Pending, None, T]
+"""Part of a program: a generator that yields what it waits for."""
+
+
+def wait_all(*pending: Pending | None) -> Waits[None]:
     """Wait for all that is in flight, if anything is; None stands for nothing."""
-    waits = [posted for posted in pending if posted is not None]
-    if waits:
+    if waits := [posted for posted in pending if posted is not None]:
         yield reduce(and_, waits)
+
+
+class PostOptions(TypedDict):
+    """Options of the methods of `Rank` that post a collective; all but the label are false unless given."""
+
+    label: str
+    size_from_data: NotRequired[bool]
+    wraps: NotRequired[bool]
+    unequal: NotRequired[bool]
+    spreads: NotRequired[bool]
 
 
 class Rank(Protocol):
     """One rank's handle on a group of ranks, on which all members post the same collectives in the same order.
 
-    A program is given the group of all; `subgroup` makes others, on which members post by themselves. Sums are in rank
-    order. Integers that overflow in one are an error, unless ``wraps`` says that they are meant modulo 2^bits.
+    A program is given the group of all; `subgroup` makes others, of the same members the same one, with places in rank
+    order, on which members post by themselves. Sums are in rank order. Integers that overflow in one are an error,
+    unless ``wraps`` says that they are meant modulo 2^bits. The last collectives may only spread the mean, element by
+    element (``spreads``): where ranks keep shards of it, an all-reduce is a reduce-scatter, and an all-gather of each
+    rank's part is not sent.
     """
 
     index: int  # This rank's place in the group
@@ -61,69 +80,41 @@ class Rank(Protocol):
     step: int  # Which training step this is, from 0
     seed: int  # Root seed, the same on all ranks
 
-    def all_reduce(
-        self, payload: Contribution, op: str = "sum", *, label: str, size_from_data: bool = False, wraps: bool = False
-    ) -> Pending:
+    def all_reduce(self, payload: Contribution, op: str = "sum", **how: Unpack[PostOptions]) -> Pending:
         """Post an all-reduce ("sum", "max" or "or"); its value has the payload's structure, all arrays dense."""
 
-    def reduce(
-        self,
-        payload: Contribution,
-        op: str = "sum",
-        *,
-        root: int,
-        label: str,
-        size_from_data: bool = False,
-        wraps: bool = False,
-    ) -> Pending:
+    def reduce(self, payload: Contribution, op: str = "sum", *, root: int, **how: Unpack[PostOptions]) -> Pending:
         """Post a reduce: an all-reduce of which only ``root`` gets the result; the value of all others is None."""
 
-    def reduce_scatter(
-        self,
-        payloads: Sequence[Contribution],
-        op: str = "sum",
-        *,
-        label: str,
-        size_from_data: bool = False,
-        wraps: bool = False,
-    ) -> Pending:
+    def reduce_scatter(self, payloads: Sequence[Contribution], op: str = "sum", **how: Unpack[PostOptions]) -> Pending:
         """Post a reduce-scatter of one payload for each rank; its value is all ranks' payloads for this one, combined.
 
         Sizes may differ from payload to payload, not from rank to rank; types may not differ.
         """
 
-    def broadcast(
-        self, payload: Contribution | None, *, root: int, label: str, size_from_data: bool = False
-    ) -> Pending:
+    def broadcast(self, payload: Contribution | None, *, root: int, **how: Unpack[PostOptions]) -> Pending:
         """Post a broadcast; its value is the payload of ``root``, and those of all others are not looked at."""
 
-    def all_gather(
-        self, payload: Contribution, *, label: str, size_from_data: bool = False, unequal: bool = False
-    ) -> Pending:
+    def all_gather(self, payload: Contribution, **how: Unpack[PostOptions]) -> Pending:
         """Post an all-gather; its value is the tuple of all ranks' payloads, in rank order.
 
         Shapes are equal unless sizes depend on data, or differ as all ranks know (``unequal``).
         """
 
-    def all_to_all(
-        self, payloads: Sequence[Contribution], *, label: str, size_from_data: bool = False, unequal: bool = False
-    ) -> Pending:
+    def all_to_all(self, payloads: Sequence[Contribution], **how: Unpack[PostOptions]) -> Pending:
         """Post an all-to-all of one payload for each rank; its value is the tuple of what all ranks have for this one.
 
         Shapes are alike as in `all_gather`; types and structure always are.
         """
 
-    def exchange(self, payloads: Mapping[int, Contribution], *, label: str, size_from_data: bool = False) -> Pending:
+    def exchange(self, payloads: Mapping[int, Contribution], **how: Unpack[PostOptions]) -> Pending:
         """Post sends to some members and receives from all that send to this one; the value is by sender in rank order.
 
         Every member of the group posts, if only an empty mapping. Types and structure may not differ.
         """
 
     def subgroup(self, ranks: Iterable[int]) -> Rank:
-        """Return this rank's handle on the group of some members, itself included, by their places in this group.
-
-        The same members always give the same group, with places in rank order.
-        """
+        """Return this rank's handle on the group of some members, itself included, by their places in this group."""
 
     def await_gradient(self) -> None:
         """Mark, once and before any value is used, that all that follows needs the gradient's values.
@@ -131,7 +122,7 @@ class Rank(Protocol):
         Anything before needs the batch alone and runs concurrently with forward and backward.
         """
 
-    def work(self, work: Work) -> None:
+    def work(self, work: script.Work) -> None:
         """Charge GPU time."""
 
     def synchronise(self) -> None:
@@ -146,11 +137,13 @@ class Reduced:
     """What a reduction leaves on one rank."""
 
     mean: Gradient  # The average over ranks as this rank ends with it
-    # Returns this rank's own decoded contribution, which costs time: error feedback keeps ``input - sent()``
+    # Returns this rank's part of the mean times the ranks, which costs time: error feedback keeps ``input - sent()``
     sent: Callable[[], Gradient]
+    # Returns what its message alone decodes to, where `sent` counts a second residual too, see `with_server_error`
+    decoded: Callable[[], Gradient] | None = None
 
 
-Program: TypeAlias = "Generator[Pending, None, Reduced]"
+Program: TypeAlias = Waits[Reduced]
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,9 +173,9 @@ class Traits:
     carries: bool = False
     warm: bool = False
     before_gradient: bool = False  # Whether it begins with what the batch alone tells, before there is a gradient
-    # What a rank ends with: the mean gradient, the sign of it, the mean of models that have drifted apart, or that part
-    # of the mean which it owns, zeros elsewhere
-    estimates: Literal["mean", "sign", "weights", "shards"] = "mean"
+    # What a rank ends with: the mean gradient, its sign, the mean of models that have drifted apart, its own part of
+    # the mean and zeros elsewhere, or the step of an optimizer within it, to be taken times the learning rate
+    estimates: Literal["mean", "sign", "weights", "shards", "update"] = "mean"
     # Whether training needs error feedback around it: not where it is exact or unbiased, nor where it has its own
     feedback: Literal["no", "needed", "own"] = "no"
     formula: str = ""  # Bytes that a rank sends, for people: n elements, k kept, P ranks, L layers
@@ -194,6 +187,7 @@ class Traits:
     # What sent and held back add up to: the gradient and what was held back before; the gradient alone, if all that was
     # ever sent counts; or neither, if some is forgotten or gathers momentum
     conserves: Conserves = "sum"
+    amplifies: bool = False  # Whether sums are divided by lengths of their own, of which small ones are rounding
     assumes: str = ""  # What has to be so in training for its results to be of use, to be read after "if"
     scope: Scope = "bucket"  # Whether it is defined over the layers of each bucket, with a state each, or over all
 
@@ -212,15 +206,17 @@ _RENAMED = {
 class Reducer(ABC):
     """A gradient reducer: a dataclass of options with the program that every rank runs.
 
-    Every rank has its own instance, which may keep state between steps. ``about`` is the same for all options.
+    Every rank has its own instance, which may keep state between steps. ``about`` is the same for all options; that of
+    own ones stands in ``systems.toml``.
     """
 
     about: ClassVar[Traits]
-    takes_reducers: ClassVar[bool] = False
-    """Whether its options are patterns of layer names with option strings of reducers."""
+    takes_reducers: ClassVar[bool] = False  # Whether options are patterns of layer names with option strings of others
     compresses_all: ClassVar[bool] = False  # Whether no layer travels as plain float32
     minimums: ClassVar[Mapping[str, int]] = {}  # Least values of options
     fractions: ClassVar[tuple[str, ...]] = ()  # Options that are above 0 and at most 1
+    intervals: ClassVar[Mapping[str, str]] = {}  # In which other options have to be, such as ``[0, 1)``
+    needs: ClassVar[Mapping[str, str]] = {}  # Options that count only with another's value, such as ``wire=packed``
     held: GradientDtype = field(
         init=False, repr=False, compare=False, default_factory=lambda: "fp32", metadata={"fitted": True}
     )
@@ -229,6 +225,8 @@ class Reducer(ABC):
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Take what plug-ins override by its name in version 0.1.0, and answer to that name too."""
         super(Reducer, cls).__init_subclass__(**kwargs)
+        if (about := catalogue.own_traits(cls)) is not None:
+            cls.about = Traits(**about)
         own = vars(cls)
         for old, new in _RENAMED.items():
             if isinstance(own.get(old), (FunctionType, property)) and own[old] is not own.get(new):
@@ -242,6 +240,8 @@ class Reducer(ABC):
         if hasattr(self, "about"):  # What wraps another may have its traits alone.
             check_options(self, self.about.name, **self.minimums)
             check_shares(self, self.about.name, *self.fractions)
+            check_intervals(self, self.about.name, self.intervals)
+            check_needs(self, self.about.name, self.needs)
 
     @property
     def traits(self) -> Traits:
@@ -252,7 +252,7 @@ class Reducer(ABC):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Return the program: a generator that yields what it waits for and returns a `Reduced`."""
 
-    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+    def learn(self, rank: Rank, gradient: Gradient) -> Waits[None]:
         """Do as much of `reduce` as leaves what a later step starts from: all of it unless a reducer needs less."""
         yield from self.reduce(rank, gradient)
 
@@ -266,7 +266,10 @@ class Reducer(ABC):
 
     @property
     def least_side(self) -> int:
-        """Shortest side of a matrix from which on sizes follow from its sides; 0 if only the element count matters."""
+        """Shortest side of a matrix from which on sizes follow from its sides; 0 if only the element count matters.
+
+        1 if a side is cut into chunks of its largest divisor up to `alignment`.
+        """
         return 0
 
     def alignment(self, ranks: int) -> int:
@@ -305,6 +308,13 @@ class Reducer(ABC):
         """Return a reducer whose sizes follow from the statistics of these gradients, one a rank."""
         return self
 
+    def with_server_error(self) -> Self:
+        """Return one that keeps what a sum loses when its owner encodes it, for the next sum; most encode no sums."""
+        return self
+
+    def take_norms(self, norms: Callable[[], Floats32]) -> None:  # noqa: B027  (not all have to)
+        """Take the L2 norm of the weights of each layer before a step of training; most need none and do not ask."""
+
     def placed(self, nodes: Sequence[int]) -> Self:
         """Return a reducer for ranks of which rank r runs on the node number ``nodes[r]``; most do not care."""
         return self
@@ -320,7 +330,7 @@ class Reducer(ABC):
                 f"{self.traits.name} carries {', '.join(names) or 'nothing'} from step to step, and the state has "
                 f"{', '.join(state) or 'nothing'}: give that of a reducer with the same options"
             )
-        hints = get_type_hints(type(self)) if names else {}
+        hints = typing.get_type_hints(type(self)) if names else {}
         for name in names:
             setattr(self, name, from_plain(state[name], hints[name]))
 

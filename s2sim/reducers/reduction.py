@@ -1,16 +1,13 @@
 """One collective while the members of a group post it: what they hand in, what each ends with, and what is recorded."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import BlockTable
+from s2sim.arrays import Array, BlockTable
 from s2sim.codecs.floats import NARROW, narrow, widen
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
@@ -21,7 +18,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {"sum": np.add, "max": np.maximum, "
 OVERFLOW = "a sum overflows float32: scale the gradients down"
 
 
-def leaves_of(payload: Contribution) -> list[NDArray[Any] | RowSparse]:
+def leaves_of(payload: Contribution) -> list[Array | RowSparse]:
     """Return the arrays of a payload in the order in which they are packed."""
     if isinstance(payload, Gradient):
         return list(payload.layers)
@@ -30,15 +27,11 @@ def leaves_of(payload: Contribution) -> list[NDArray[Any] | RowSparse]:
     return [leaf for part in payload for leaf in leaves_of(part)]
 
 
-def read_only(leaf: NDArray[Any] | RowSparse) -> NDArray[Any] | RowSparse:
+def read_only(leaf: Any) -> Any:
     """Return a view that nobody can write through: what one rank gathers is another rank's own array."""
     if isinstance(leaf, RowSparse):
-        return RowSparse(_read_only_view(leaf.rows), _read_only_view(leaf.values), leaf.shape)
-    return _read_only_view(leaf)
-
-
-def _read_only_view(array: NDArray[Any]) -> NDArray[Any]:
-    view = array.view()
+        return RowSparse(read_only(leaf.rows), read_only(leaf.values), leaf.shape)
+    view = leaf.view()
     view.setflags(write=False)
     return view
 
@@ -53,7 +46,7 @@ def rebuild(payload: Contribution, leaves: Iterable[Any]) -> Any:
     return next(following)
 
 
-def _refuse_wrapped(total: NDArray[Any], before: NDArray[Any], added: NDArray[Any]) -> None:
+def _refuse_wrapped(total: Array, before: Array, added: Array) -> None:
     """Raise `S2SimError` if an integer ``total`` of two others has wrapped around, on which NumPy is silent."""
     signed = total.dtype.kind == "i"
     # A signed sum that has wrapped has another sign than both of its terms.
@@ -135,6 +128,7 @@ class CallHeader:
     root: int = 0
     wraps: bool = False
     unequal: bool = False
+    spreads: bool = False
 
 
 class Collective:
@@ -245,4 +239,5 @@ class Collective:
             label=head.label,
             blocks=blocks,
             root=head.root,
+            spreads=head.spreads,
         )

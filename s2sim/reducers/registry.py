@@ -1,36 +1,37 @@
 """The reducers there are, by name, and their option strings."""
 
-from __future__ import annotations
-
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import cast
 
 from s2sim.errors import OptionError, suggest_nearest, unknown_name
 from s2sim.options import build, join_option_string, split_option_string
-from s2sim.reducers.rank import Reducer
+from s2sim.reducers.catalogue import read_table, reducer_places
+from s2sim.reducers.rank import Certainty, Reducer
 from s2sim.reducers.systems.per_layer import PatternPart
-from s2sim.reducers.systems.presets import PRESETS
-from s2sim.reducers.wrappers.compose import wrap, wrapper_options, written_options
+from s2sim.reducers.wrappers.compose import WRAPPERS, wrap, written_options
 from s2sim.registry import Registry
 
+
+@dataclass(frozen=True, slots=True)
+class Preset:
+    """A published system as an option string of `make_reducer`.
+
+    Its name may stand wherever a reducer's may, and options after it win over those that it sets:
+    ``mem-sgd:density=0.1``. Results keep the name that was asked for; all else that they say is of what it stands for.
+    """
+
+    option_string: str  # What it stands for; the name of a reducer and options of it and of wrappers
+    summary: str  # What makes it what it is
+    source: str  # Who published it
+    certainty: Certainty
+
+
+PRESETS = {name: Preset(**row) for name, row in read_table("systems")["presets"].items()}
+
 FAMILIES = {
-    "quantisers": (
-        "All elements, in fewer bits",
-        "dense fp16 fp8 qsgd terngrad natural ef-signsgd onebit-sgd signsgd-vote int8 dorefa quantized-fw",
-    ),
-    "elements": (
-        "Some of the elements",
-        (
-            "topk dgc-select pactrain random-k random-block topka2a sparcml omnireduce sbc stc strom wangni gtopk "
-            "ok-topk spardl scalecom deepreduce"
-        ),
-    ),
-    "rows": ("Rows of sparse tables", "ag-sparse parallax union node-union owner-reduce gather-rows embrace"),
-    "sketches": ("Sketches", "s2 s2-exact sketched-sgd fetchsgd ccss"),
-    "low-rank": ("Matrices of low rank", "powersgd acp-sgd"),
-    "training": ("By layer, or by another way of training", "per-layer choco fedavg"),
+    family: (title, " ".join(reducer_places()[family])) for family, title in read_table("systems")["families"].items()
 }
-"""Title and names of each family of reducers; those that are others with given options are a family of their own."""
+"""Title and names of each family; reducers that are others with given options are a family of their own."""
 
 OF_PRESETS = "Reducers that are others with given options"
 
@@ -43,56 +44,7 @@ def family_of(name: str) -> str:
 
 
 REDUCERS = Registry(
-    "reducer",
-    "s2sim.reducers",
-    {
-        "dense": "s2sim.reducers.systems.dense:Dense",
-        "fp16": "s2sim.reducers.systems.dense:Fp16",
-        "fp8": "s2sim.reducers.systems.dense:Fp8",
-        "topk": "s2sim.reducers.systems.topk:TopK",
-        "dgc-select": "s2sim.reducers.systems.topk:DgcSelect",
-        "pactrain": "s2sim.reducers.systems.random_selection:PacTrain",
-        "random-k": "s2sim.reducers.systems.random_selection:RandomK",
-        "random-block": "s2sim.reducers.systems.random_selection:RandomBlock",
-        "topka2a": "s2sim.reducers.systems.global_topk:TopKA2A",
-        "sparcml": "s2sim.reducers.systems.sparcml:SparCML",
-        "ag-sparse": "s2sim.reducers.systems.coordinates:AgSparse",
-        "parallax": "s2sim.reducers.systems.coordinates:Parallax",
-        "omnireduce": "s2sim.reducers.systems.omnireduce:OmniReduce",
-        "powersgd": "s2sim.reducers.systems.low_rank:PowerSGD",
-        "acp-sgd": "s2sim.reducers.systems.low_rank:AcpSGD",
-        "union": "s2sim.reducers.systems.exact_rows:Union",
-        "node-union": "s2sim.reducers.systems.node_union:NodeUnion",
-        "owner-reduce": "s2sim.reducers.systems.exact_rows:OwnerReduce",
-        "gather-rows": "s2sim.reducers.systems.exact_rows:GatherRows",
-        "embrace": "s2sim.reducers.systems.embrace:EmbRace",
-        "per-layer": "s2sim.reducers.systems.per_layer:PerLayer",
-        "s2": "s2sim.reducers.systems.s2:S2",
-        "s2-exact": "s2sim.reducers.systems.s2_exact:S2Exact",
-        "qsgd": "s2sim.reducers.systems.stochastic_rounding:Qsgd",
-        "terngrad": "s2sim.reducers.systems.stochastic_rounding:TernGrad",
-        "natural": "s2sim.reducers.systems.stochastic_rounding:Natural",
-        "ef-signsgd": "s2sim.reducers.systems.signs:EfSignSgd",
-        "onebit-sgd": "s2sim.reducers.systems.signs:OneBitSgd",
-        "sbc": "s2sim.reducers.systems.scattered:Sbc",
-        "stc": "s2sim.reducers.systems.scattered:Stc",
-        "signsgd-vote": "s2sim.reducers.systems.signs:SignSgdVote",
-        "int8": "s2sim.reducers.systems.dense:Int8",
-        "dorefa": "s2sim.reducers.systems.stochastic_rounding:DoReFa",
-        "strom": "s2sim.reducers.systems.scattered:Strom",
-        "wangni": "s2sim.reducers.systems.scattered:Wangni",
-        "gtopk": "s2sim.reducers.systems.global_topk:GTopK",
-        "choco": "s2sim.reducers.systems.model_averaging:Choco",
-        "fedavg": "s2sim.reducers.systems.model_averaging:FedAvg",
-        "quantized-fw": "s2sim.reducers.systems.stochastic_rounding:QuantizedFrankWolfe",
-        "ok-topk": "s2sim.reducers.systems.ok_topk:OkTopK",
-        "spardl": "s2sim.reducers.systems.spardl:SparDL",
-        "scalecom": "s2sim.reducers.systems.global_topk:ScaleCom",
-        "sketched-sgd": "s2sim.reducers.systems.sketches:SketchedSGD",
-        "fetchsgd": "s2sim.reducers.systems.sketches:FetchSGD",
-        "ccss": "s2sim.reducers.systems.ccss:CCSS",
-        "deepreduce": "s2sim.reducers.systems.deepreduce:DeepReduce",
-    },
+    "reducer", "s2sim.reducers", {name: place for places in reducer_places().values() for name, place in places.items()}
 )
 
 
@@ -129,7 +81,8 @@ def make_reducer(text: str) -> Reducer:
     """
     name, options = resolved_options(text)
     cls = REDUCERS.get(name)
-    added = wrapper_options(cls)
+    # An option that the reducer has itself is its own.
+    added = {each for wrapper in WRAPPERS for each in wrapper.option_names()} - {field.name for field in fields(cls)}
     own = {key: text for key, text in options.items() if key not in added}
     reducer: Reducer
     if cls.takes_reducers:

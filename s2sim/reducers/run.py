@@ -1,9 +1,5 @@
 """One reducer on one step's gradients, as a first step or a later one."""
 
-# ruff: noqa: D102  (SymmetricRank implements the protocol `s2sim.reducers.rank.Rank`, whose methods have the docstrings)
-
-from __future__ import annotations
-
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -14,13 +10,12 @@ import numpy as np
 from s2sim.arrays import Floats32
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
+from s2sim.reducers import reduction, registry
 from s2sim.reducers.process_group import Handle, Member, RankProgress, World, make_instances, run_group
 from s2sim.reducers.rank import Contribution, Program, Rank, Reduced, Reducer, T
-from s2sim.reducers.reduction import CallHeader, Collective
-from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.script import Call, Post, Recording, join_recordings, recording_bytes
 
-OtherSteps: TypeAlias = "Callable[[int], Sequence[Gradient]]"
+OtherSteps: TypeAlias = Callable[[int], Sequence[Gradient]]
 """Returns the gradients of a training step, one a rank, in turn where there are fewer."""
 
 
@@ -64,8 +59,7 @@ def make_step_instances(
 
 def dry_run(reducer: Reducer, gradient: Gradient, ranks: int, *, seed: int = 0) -> None:
     """Let rank 0 of so many begin a reduction, until it waits: what there is to warn of gradients like this is said."""
-    world = World(ranks)
-    next(reducer.fresh().reduce(RankProgress(0).member(world.all, 0, seed), gradient), None)
+    next(reducer.fresh().reduce(RankProgress(0).member(World(ranks).all, 0, seed), gradient), None)
 
 
 def run_reducer(
@@ -183,7 +177,7 @@ def reduce_steps(
 def _prepare_reducer(reducer: Any, seed: Any) -> Reducer:
     if not isinstance(seed, int) or isinstance(seed, bool) or seed < 0:
         raise S2SimError(f"seed {seed!r} is not a whole number from 0: give a Python int")
-    made = make_reducer(reducer) if isinstance(reducer, str) else reducer
+    made = registry.make_reducer(reducer) if isinstance(reducer, str) else reducer
     if not isinstance(made, Reducer):
         raise S2SimError(f"{reducer!r} is no reducer: give an option string such as 'union', or a Reducer")
     return made
@@ -200,33 +194,28 @@ def _as_arrays(results: Sequence[Reduced], recording: Recording, notes: tuple[st
 
 
 def _layers(gradients: Any) -> list[Gradient]:
-    """Check one array a rank and return them as gradients of one layer."""
     if not isinstance(gradients, list | tuple):
         raise S2SimError(f"the gradients are a {type(gradients).__name__}: give a list with one array a rank")
     if len(gradients) == 0:
         raise S2SimError("no gradient was given: reduce_once takes one float32 array a rank")
     for rank, array in enumerate(gradients):
-        if type(array) is not np.ndarray:
-            raise S2SimError(f"the gradient of rank {rank} is a {type(array).__name__}: give a NumPy array of float32")
-        if array.dtype.newbyteorder("=") == np.float32 and not array.dtype.isnative:
-            raise S2SimError(
-                f"the gradient of rank {rank} has another byte order than this machine: "
-                "convert with .astype(np.float32)"
-            )
-        if array.dtype != np.float32:
-            raise S2SimError(f"the gradient of rank {rank} is {array.dtype}: convert with .astype(np.float32)")
-        if array.ndim not in (1, 2):
-            raise S2SimError(
-                f"the gradient of rank {rank} has the shape {array.shape}: give one or two dimensions, or reshape it"
-            )
-        if array.shape != gradients[0].shape:
-            raise S2SimError(
-                f"the gradient of rank {rank} has the shape {array.shape}, that of rank 0 {gradients[0].shape}: "
-                "all ranks need the same"
-            )
-        if not np.isfinite(array).all():
-            raise S2SimError(f"the gradient of rank {rank} holds NaN or infinity: check the training step it is from")
+        if fault := _fault(array, gradients[0]):
+            raise S2SimError(f"the gradient of rank {rank} {fault}")
     return [Gradient(("gradient",), (as_row_sparse(array),)) for array in gradients]
+
+
+def _fault(array: Any, first: Any) -> str:
+    if type(array) is not np.ndarray:
+        return f"is a {type(array).__name__}: give a NumPy array of float32"
+    if array.dtype.newbyteorder("=") == np.float32 and not array.dtype.isnative:
+        return "has another byte order than this machine: convert with .astype(np.float32)"
+    if array.dtype != np.float32:
+        return f"is {array.dtype}: convert with .astype(np.float32)"
+    if array.ndim not in (1, 2):
+        return f"has the shape {array.shape}: give one or two dimensions, or reshape it"
+    if array.shape != first.shape:
+        return f"has the shape {array.shape}, that of rank 0 {first.shape}: all ranks need the same"
+    return "" if np.isfinite(array).all() else "holds NaN or infinity: check the training step it is from"
 
 
 @dataclass(slots=True, eq=False)
@@ -253,10 +242,10 @@ class SymmetricRank(Member):
     def value(self, call: int) -> Any:
         return self.values[call]
 
-    def _post(self, heading: CallHeader, payloads: Mapping[int, Contribution]) -> Handle:
+    def _post(self, heading: reduction.CallHeader, payloads: Mapping[int, Contribution]) -> Handle:
         if heading.kind in ("reduce", "broadcast") or heading.op == "peers":
             raise self._refusal(heading.label)
-        self.calls.append(Collective(heading, self.group.ranks).record_alike(payloads))
+        self.calls.append(reduction.Collective(heading, self.group.ranks).record_alike(payloads))
         combines = heading.kind in ("all_reduce", "reduce_scatter")
         self.values.append(payloads[0] if combines else (payloads[0],) * self.size)
         self.progress.script.append(Post(len(self.calls) - 1))

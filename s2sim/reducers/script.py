@@ -1,7 +1,5 @@
 """A script: what one rank did in a reduction, without clock or topology; a cluster replays it in simulated time."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Literal, NamedTuple, TypeAlias
@@ -23,8 +21,9 @@ class Work:
     # bytes_moved, launches: bytes read from and written to the GPU's memory, and kernels started
     bytes_moved: int
     launches: int = 1
-    # dense_encode_bytes, dense_decode_bytes: bytes of a dense table that is converted to or from element coordinates,
-    # in as many passes as the GPU's catalogue entry says; 0 for codecs that work on rows + values
+    # dense_encode_bytes, dense_decode_bytes: bytes of a dense table that published code converts to or from element
+    # coordinates, in as many measured passes as the GPU's catalogue entry says; they count instead of ``bytes_moved``
+    # where published code is charged, or where that is 0
     dense_encode_bytes: int = 0
     dense_decode_bytes: int = 0
     # Float32 operations of its kernels, multiplications and additions counted apart, outside of tensor cores; they run
@@ -32,6 +31,7 @@ class Work:
     flops: int = 0
     host_steps: int = 0  # Values or bits that one core of the CPU codes one after the other
     copied_bytes: int = 0  # Bytes that cross the PCIe between GPU and host, either way
+    fixed_ps: int = 0  # In addition, where neither memory nor arithmetic limits: a framework's host, one thread block
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -60,6 +60,9 @@ class Call:
     blocks: BlockTable | tuple[()] = ()
     root: int = 0  # Place among the ranks that a broadcast comes from or a reduce goes to
     ranks: tuple[int, ...] = ()  # Who takes part, in rank order; empty for all
+    # Whether it only spreads the mean, of which each rank decodes its elements apart, so that one that keeps a shard of
+    # the mean needs its own part alone
+    spreads: bool = False
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", as_table(self.blocks))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, ClassVar
 
 from s2sim.errors import OptionError
@@ -47,58 +48,32 @@ def default_reducers(max_error: float = MAX_ERROR, *, prefetch: bool = False) ->
     return (*texts, PREFETCH) if prefetch else texts
 
 
+def _axis(flag: str, values: tuple[Any, ...], example: str) -> Any:
+    """Return the field of an axis: numbers, or texts with units, between commas."""
+    parse = cluster_spec.parse_list if isinstance(values[0], str) else cluster_spec.parse_numbers
+    return cluster_spec.parsed(partial(parse, flag, example), values)
+
+
 @cluster_spec.document_options
 @dataclass(frozen=True, slots=True)
 class RegimeSpec(JsonForm):
     """What `s2sim.regimes.run.run_regimes` computes: every density with every overlap, rate and latency."""
 
-    topology: str = field(metadata=cluster_spec.described(**cluster_spec.TOPOLOGY))
-    workers: int = field(
-        metadata=cluster_spec.described("N", "Number of workers (ranks, GPUs).", parse=cluster_spec.parse_workers)
-    )
-    densities: tuple[float, ...] = cluster_spec.option(
-        DENSITIES,
-        "D[,D...]",
-        "Shares of the rows that one rank holds, above 0 and at most 1.",
-        flag="--density",
-        parse=cluster_spec.numbers_parser("--density", "0.01,0.1"),
-    )
-    overlaps: tuple[float, ...] = cluster_spec.option(
-        OVERLAPS,
-        "O[,O...]",
-        "Shares of a rank's rows that all ranks hold, from 0 to 1.",
-        flag="--overlap",
-        parse=cluster_spec.numbers_parser("--overlap", "0,0.5"),
-    )
-    rates: tuple[str, ...] = cluster_spec.option(
-        RATES,
-        "R[,R...]",
-        "Rates of a network interface with their units.",
-        flag="--rate",
-        parse=cluster_spec.list_parser("--rate", "1Gbps,100Gbps"),
-    )
-    latencies: tuple[str, ...] = cluster_spec.option(
-        LATENCIES,
-        "L[,L...]",
-        "Latencies of a network interface with their units; a way between two nodes goes through two.",
-        flag="--latency",
-        parse=cluster_spec.list_parser("--latency", "1us,50us"),
-    )
-    reducers: tuple[str, ...] = cluster_spec.option(default_reducers(), **cluster_spec.REDUCER)
-    tail: str = cluster_spec.option(
-        "gaussian", None, "Values of the gradients: gaussian, or the exponent of a power law, for example 1.5."
-    )
-    rows: int = cluster_spec.option(ROWS, None, "Rows of the gradient, a whole number.")
-    width: int = cluster_spec.option(WIDTH, None, "Values in a row, a whole number.")
-    overrides: tuple[str, ...] = cluster_spec.option((), **cluster_spec.OVERRIDES)
-    library: str | None = cluster_spec.option(None, **cluster_spec.LIBRARY)
-    gpu: str | None = cluster_spec.option(None, **cluster_spec.GPU)
-    max_error: float = cluster_spec.option(
-        MAX_ERROR,
-        None,
-        "Largest relative L2 error (a ratio, without unit) with which a reducer may win; s2 is sized for it.",
-    )
-    seed: int = cluster_spec.option(0, **cluster_spec.SEED)
+    topology: str
+    workers: int = cluster_spec.parsed(cluster_spec.parse_workers)
+    densities: tuple[float, ...] = _axis("--density", DENSITIES, "0.01,0.1")
+    overlaps: tuple[float, ...] = _axis("--overlap", OVERLAPS, "0,0.5")
+    rates: tuple[str, ...] = _axis("--rate", RATES, "1Gbps,100Gbps")
+    latencies: tuple[str, ...] = _axis("--latency", LATENCIES, "1us,50us")
+    reducers: tuple[str, ...] = default_reducers()
+    tail: str = "gaussian"
+    rows: int = ROWS
+    width: int = WIDTH
+    overrides: tuple[str, ...] = ()
+    library: str | None = None
+    gpu: str | None = None
+    max_error: float = MAX_ERROR
+    seed: int = 0
 
     def __post_init__(self) -> None:
         if self.workers < 2:

@@ -9,6 +9,8 @@ from io import StringIO
 from textwrap import fill
 from typing import TYPE_CHECKING
 
+from rich.console import Console
+
 from s2sim.report import format as fmt
 from s2sim.report.grid import (
     Grid,
@@ -22,9 +24,8 @@ from s2sim.report.grid import (
     tabulate,
     text_column,
 )
-from s2sim.report.iteration_tables import exchange_text, iteration_of
-from s2sim.report.run_tables import same_as_dense_lines, scaling_grid, time_scope_text
-from s2sim.units import format_bytes, format_money, format_number_of, format_seconds
+from s2sim.report.run_tables import exchange_text, iteration_of, same_as_dense_lines, scaling_grid, time_scope_text
+from s2sim.units import brief_seconds, format_bytes, format_money, format_number_of, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.experiment.row_parts import Judgement, Refused, Verdict
@@ -50,6 +51,7 @@ _SHORT_REJECTIONS = {
     "signs": fmt.ENDS_WITH["sign"],
     "models of their own": fmt.ENDS_WITH["weights"],
     "parts of tables": fmt.ENDS_WITH["shards"],
+    "steps of an optimizer": fmt.ENDS_WITH["update"],
 }
 
 
@@ -95,9 +97,8 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     shown = sorted((row for row in rows if row not in folded), key=lambda row: _judgement(row).time_s)
     dense = next(row for row in rows if row.baseline)
     why = {row.reducer: _rejection_word(row, dense) for row in shown}
-    best = frozenset(
-        place for place, row in enumerate(shown) if row.reducer == verdict.best and verdict.decision != "undecided"
-    )
+    chosen = None if verdict.decision == "undecided" else verdict.best
+    best = frozenset(place for place, row in enumerate(shown) if row.reducer == chosen)
     simulated = dense.iteration is not None
     # Bars are as long as the times of those that may be chosen.
     longest_s = max(_judgement(row).time_s for row in shown if why[row.reducer] is None)
@@ -109,7 +110,7 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     if simulated:
         figures = [
             number_column("samples\n/s", lambda row: fmt.throughput_text(iteration_of(row).samples_per_s)),
-            number_column("exposed", lambda row: fmt.brief_seconds(iteration_of(row).exposed_communication)),
+            number_column("exposed", lambda row: brief_seconds(iteration_of(row).exposed_communication)),
             number_column("hidden", lambda row: fmt.percent_text(iteration_of(row).hidden_share)),
         ]
     grid = tabulate(
@@ -288,19 +289,15 @@ def result_text(result: Result) -> str:
 
 def lines_text(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:
     """Return lines, tables and lines as plain text, 80 columns wide unless a table needs more."""
-    tables = [line for grid in grids for line in _table_lines(grid)]
-    return "\n".join([*map(_wrap_line, before), *tables, *map(_wrap_line, after)])
-
-
-def _table_lines(grid: Grid) -> list[str]:
-    from rich.console import Console
-
-    stream, grid = StringIO(), fold_grid(grid, _COLUMNS)
-    console = Console(file=stream, width=max(_COLUMNS, minimum_width(grid)), highlight=False, color_system=None)
-    for table in rich_tables(grid, _COLUMNS):
-        console.print()
-        console.print(table)
-    return [line.rstrip() for line in stream.getvalue().splitlines()]
+    lines = list(map(_wrap_line, before))
+    for grid in grids:
+        stream, folded = StringIO(), fold_grid(grid, _COLUMNS)
+        console = Console(file=stream, width=max(_COLUMNS, minimum_width(folded)), highlight=False, color_system=None)
+        for table in rich_tables(folded, _COLUMNS):
+            console.print()
+            console.print(table)
+        lines += (line.rstrip() for line in stream.getvalue().splitlines())
+    return "\n".join([*lines, *map(_wrap_line, after)])
 
 
 def _wrap_line(line: str) -> str:

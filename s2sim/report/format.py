@@ -47,7 +47,7 @@ signed_text = optional_text("{:+.2f}".format)
 cosine_text = optional_text("{:.4f}".format)
 seconds_text = optional_text(format_seconds)
 
-ENDS_WITH = {"sign": "only signs", "weights": "own models", "shards": "own parts"}
+ENDS_WITH = {"sign": "only signs", "weights": "own models", "shards": "own parts", "update": "a step"}
 """Results of ranks that are not estimates of the mean, for which an error is of little use."""
 
 
@@ -95,15 +95,6 @@ def percent_text(share: float) -> str:
     return f"{percent if share in (0, 1) else min(max(percent, 1), 99)}%"
 
 
-def brief_seconds(value_s: float) -> str:
-    """Return a time in three digits.
-
-    >>> brief_seconds(0.0018677)
-    '1.87 ms'
-    """
-    return format_seconds(float(f"{value_s:.3g}"))
-
-
 def workers_text(count: int) -> str:
     """Return a number of workers as text."""
     return format_number_of(count, "worker")
@@ -129,11 +120,6 @@ def group_by_workers(rows: Iterable[Row]) -> dict[int, list[Row]]:
 def workers_with_mark(row: Row) -> str:
     """Return the number of workers of a row, with a mark if the row is extrapolated."""
     return f"{workers_text(row.workers)}{'' if row.extrapolated is None else ', extrapolated'}"
-
-
-def rounds_text(row: Row) -> str:
-    """Return the rounds of a row, those before the gradient separately."""
-    return f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds)
 
 
 def reason_lines(why: Mapping[str, str]) -> list[str]:
@@ -172,9 +158,7 @@ def aligned(rows: Sequence[Sequence[str]], indent: str = "") -> list[str]:
         return []
     widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
     widths[-1] = 0
-    return [
-        indent + "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows
-    ]
+    return [indent + "  ".join(map(str.ljust, row, widths)).rstrip() for row in rows]
 
 
 def bottleneck_lines(result: Result) -> list[str]:
@@ -195,8 +179,5 @@ def lowering_lines(result: Result) -> list[str]:
 
     totals = [(row.reducer, workers_text(row.workers), against_ideal(row)) for row in result.results]
     reasons = dict.fromkeys((item.asked, item.executes, item.why) for row in result.results for item in row.lowering)
-    return [
-        *aligned(totals),
-        "",
-        *(f"{asked}{'' if executes == asked else f' -> {executes}'}: {why}." for asked, executes, why in reasons),
-    ]
+    lines = [f"{asked}{'' if executes == asked else f' -> {executes}'}: {why}." for asked, executes, why in reasons]
+    return [*aligned(totals), "", *lines]

@@ -1,7 +1,5 @@
 """Tables as titles and texts, independent of the terminal or page that shows them."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -59,6 +57,7 @@ class Screen(NamedTuple):
     grids: Sequence[Grid]
     after: Sequence[str]
     brief: Sequence[str]
+    script: Sequence[str] = ()  # Lines of code, shown last, as they are
 
 
 TableColumn: TypeAlias = tuple[Column, Callable[[T], str]]
@@ -106,14 +105,12 @@ def minimum_width(grid: Grid) -> int:
 
 def continue_cells(grid: Grid, split: Callable[[int, str], Sequence[str]]) -> Grid:
     """Return ``grid`` with the lines that ``split`` makes of (column, cell), those after the first in further rows."""
-    return _with_rows(
-        grid,
-        [
-            (number, line)
-            for number, row in enumerate(grid.rows)
-            for line in zip_longest(*(split(column, cell) for column, cell in enumerate(row)), fillvalue="")
-        ],
-    )
+    rows = [
+        (number, line)
+        for number, row in enumerate(grid.rows)
+        for line in zip_longest(*(split(column, cell) for column, cell in enumerate(row)), fillvalue="")
+    ]
+    return _with_rows(grid, rows)
 
 
 def _with_rows(grid: Grid, rows: Sequence[tuple[int, tuple[str, ...]]]) -> Grid:
@@ -168,14 +165,14 @@ def split_grid(grid: Grid, width: int, gap: int) -> list[Grid]:
             used = widths[0]
         parts[-1].append(index)
         used += needed
-    return [_part(grid, (0, *part), "" if number == 0 else " (continued)") for number, part in enumerate(parts)]
-
-
-def _part(grid: Grid, columns: Sequence[int], mark: str) -> Grid:
-    """Return some columns of ``grid``, without rows that only continue cells of other columns."""
-    rows = [(number, cells) for number, row in enumerate(grid.rows) if any(cells := tuple(row[i] for i in columns))]
-    selected = tuple(grid.columns[i] for i in columns)
-    return replace(_with_rows(grid, rows), title=f"{grid.title}{mark}", columns=selected)
+    grids: list[Grid] = []
+    for part in parts:
+        shown = (0, *part)
+        # Without rows that only continue cells of other columns.
+        rows = [(number, cells) for number, row in enumerate(grid.rows) if any(cells := tuple(row[i] for i in shown))]
+        title = f"{grid.title} (continued)" if grids else grid.title
+        grids.append(replace(_with_rows(grid, rows), title=title, columns=tuple(grid.columns[i] for i in shown)))
+    return grids
 
 
 def _titled(grid: Grid, gap: int) -> Group:

@@ -1,9 +1,7 @@
 """Charts of a page, as the data that its script draws."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from math import floor, isfinite, log10
 from typing import Any, NamedTuple
 
@@ -14,7 +12,7 @@ from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.timeline import STREAMS, Streams, Timeline
 from s2sim.report.figures import style
 from s2sim.report.format import error_text, factor_text, group_by_workers, signed_text, workers_text
-from s2sim.report.iteration_tables import iteration_of
+from s2sim.report.run_tables import iteration_of
 from s2sim.tables import Table
 from s2sim.training.curve import Curve
 from s2sim.training.result import TrainResult
@@ -42,10 +40,7 @@ SPEEDUP = Quantity("speed-up over dense", factor_text)
 
 
 def axis(quantity: Quantity, values: Iterable[float], *, log: bool | None = None) -> dict[str, Any]:
-    """Return an axis that holds all finite values, with round ticks; logarithmic by default where they lie far apart.
-
-    A linear axis begins at 0 unless all values lie close together.
-    """
+    """Return a round-ticked axis of all finite values: from 0 unless they lie close, logarithmic where far apart."""
     known = [value for value in values if isfinite(value)]
     positive = [value for value in known if value > 0]
     if log is None:
@@ -57,13 +52,8 @@ def axis(quantity: Quantity, values: Iterable[float], *, log: bool | None = None
         low, high = min([0.0, *known]), max(known, default=1.0) or 1.0
         ticks = _round_ticks(low, high)
         high = max(high, ticks[-1])
-    return {
-        "title": quantity.title,
-        "log": log,
-        "low": low,
-        "high": high,
-        "ticks": [[tick, quantity.text(tick)] for tick in ticks],
-    }
+    named = [[tick, quantity.text(tick)] for tick in ticks]
+    return {"title": quantity.title, "log": log, "low": low, "high": high, "ticks": named}
 
 
 def _round_ticks(low: float, high: float) -> list[float]:
@@ -90,10 +80,7 @@ def line_chart(
     log_x: bool | None = None,
     log_y: bool | None = None,
 ) -> dict[str, Any]:
-    """Return a chart of lines by name, of points (x, y), with bands (x, low, high); a line of one point is a marker.
-
-    ``level`` is a horizontal line, ``at`` an upright one with a text. Points that no axis can show are left out.
-    """
+    """Return a chart of lines of (x, y), one point as a marker, bands (x, low, high), and a ``level`` and ``at``."""
     bands = bands or {}
     dashes = style.line_styles(lines)
     shown = {name: [point for point in points if all(map(isfinite, point))] for name, points in lines.items()}
@@ -130,35 +117,33 @@ def bar_chart(
         {"name": name, "text": text, "spans": [[place[part], *rest] for part, *rest in spans]}
         for name, (text, spans) in bars.items()
     ]
-    ends = [end for _, spans in bars.values() for _, _, end, _ in spans]
-    scale = axis(TIME, ends, log=False)
+    scale = axis(TIME, [end for _, spans in bars.values() for _, _, end, _ in spans], log=False)
     return {"kind": "bars", "title": title, "note": note, "x": scale, "parts": [*parts.items()], "bars": shown}
-
-
-def _stack(lengths: Mapping[str, float]) -> Spans:
-    ends = [0.0]
-    for length in lengths.values():
-        ends.append(ends[-1] + length)
-    return [
-        (part, *ends_, f"{part}: {format_seconds(lengths[part])}")
-        for part, ends_ in zip(lengths, pairwise(ends), strict=True)
-    ]
 
 
 def run_charts(
     result: Result, curves: Mapping[int, RateCurves], timelines: Mapping[str, Timeline | Streams]
 ) -> list[dict[str, Any]]:
-    """Return the charts of a run: time, scaling, break-even, error against bytes, and iterations over time.
-
-    ``curves`` are speed-ups at other rates by number of workers, ``timelines`` what ranks do by name of the reducer.
-    """
+    """Return a run's charts; ``curves``: speed-ups at other rates by workers, ``timelines`` by reducer."""
     by_workers = group_by_workers(result.results)
     charts = [_time_chart(rows) for rows in by_workers.values()]
     if len(by_workers) > 1:
         charts += _scaling_charts(result.results)
-    charts += [_break_even_chart(each) for each in curves.values()]
+    for each in curves.values():
+        lines = {name: list(zip(each.rates_Bps, values, strict=True)) for name, values in each.speedups.items()}
+        found = [f"{item.reducer} {item.pays} {format_rate(item.at_Bps)}" for item in each.crossings]
+        note = f"Above 1x a reducer pays{': ' if found else ''}{', '.join(found)}."
+        at = (each.own_Bps, f"here: {format_rate(each.own_Bps)}")
+        title = f"Speed-up over dense at other rates: {workers_text(each.workers)}"
+        rate = Quantity(each.field, format_rate, style.GBPS)
+        charts.append(line_chart(title, rate, SPEEDUP, lines, note=note, level=1.0, at=at, log_x=True))
     charts += [chart for rows in by_workers.values() if (chart := _error_chart(rows)) is not None]
     return charts + [_timeline_chart(name, of) for name, of in timelines.items() if isinstance(of, Streams)]
+
+
+def row_charts(rows: Sequence[Row]) -> list[dict[str, Any]]:
+    """Return the charts of one number of workers: where the time goes, and what a byte buys."""
+    return [_time_chart(rows), *filter(None, [_error_chart(rows)])]
 
 
 def _time_chart(rows: Sequence[Row]) -> dict[str, Any]:
@@ -166,9 +151,14 @@ def _time_chart(rows: Sequence[Row]) -> dict[str, Any]:
     *stacked, hidden = style.ITERATION_PARTS
     colours = {part: style.ITERATION_PARTS[part] for part in stacked} if simulated else _PHASE_COLOURS
 
-    def lengths(row: Row) -> dict[str, float]:
+    def spans(row: Row) -> Spans:
         of: Any = iteration_of(row) if simulated else row.time_s
-        return {part: getattr(of, part.replace(" ", "_")) for part in colours}
+        lengths = {part: getattr(of, part.replace(" ", "_")) for part in colours}
+        ends = pairwise(accumulate(lengths.values(), initial=0.0))
+        return [
+            (part, *ends_, f"{part}: {format_seconds(lengths[part])}")
+            for part, ends_ in zip(lengths, ends, strict=True)
+        ]
 
     def text(row: Row) -> str:
         time_s = iteration_of(row).total_s if simulated else row.time_s.total
@@ -176,7 +166,7 @@ def _time_chart(rows: Sequence[Row]) -> dict[str, Any]:
         beside = f", {hidden} {format_seconds(iteration_of(row).hidden_communication)}" if simulated else ""
         return f"{format_seconds(time_s)}, {factor_text(row.speedup_vs_dense)}, {loss}{beside}"
 
-    bars = {row.reducer: (text(row), _stack(lengths(row))) for row in rows}
+    bars = {row.reducer: (text(row), spans(row)) for row in rows}
     fastest_first = dict(sorted(bars.items(), key=lambda item: item[1][1][-1][2]))
     what = "an iteration" if simulated else "communication"
     note = "On the slowest rank; time, speed-up over dense and relative L2 error beside each bar."
@@ -198,16 +188,6 @@ def _scaling_charts(rows: Sequence[Row]) -> list[dict[str, Any]]:
         line_chart("Time by number of workers", WORKERS, TIME, over_workers(time_s), note=note, log_x=True),
         line_chart("Speed-up by number of workers", WORKERS, SPEEDUP, speedups, note=note, level=1.0, log_x=True),
     ]
-
-
-def _break_even_chart(curves: RateCurves) -> dict[str, Any]:
-    lines = {name: list(zip(curves.rates_Bps, values, strict=True)) for name, values in curves.speedups.items()}
-    found = [f"{item.reducer} {item.pays} {format_rate(item.at_Bps)}" for item in curves.crossings]
-    note = f"Above 1x a reducer pays{': ' if found else ''}{', '.join(found)}."
-    at = (curves.own_Bps, f"here: {format_rate(curves.own_Bps)}")
-    title = f"Speed-up over dense at other rates: {workers_text(curves.workers)}"
-    rate = Quantity(curves.field, format_rate, style.GBPS)
-    return line_chart(title, rate, SPEEDUP, lines, note=note, level=1.0, at=at, log_x=True)
 
 
 def _error_chart(rows: Sequence[Row]) -> dict[str, Any] | None:

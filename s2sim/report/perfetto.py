@@ -1,12 +1,6 @@
-"""Timelines in the JSON format that Perfetto and chrome://tracing read.
+"""Timelines for Perfetto, in Google's "Trace Event Format": X lasts, C counts, s and f: arrow, M names; in us."""
 
-The format is Google's "Trace Event Format": ``X`` for something that lasts, ``C`` for a counter, ``s`` and ``f`` for
-the ends of an arrow, ``M`` for names; times are microseconds.
-"""
-
-from __future__ import annotations
-
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from s2sim.experiment.timeline import STREAMS, Streams, Timeline, TimelineSpan
@@ -16,10 +10,7 @@ _LANES = 1_000_000
 
 
 def to_perfetto(timelines: Mapping[str, Timeline | Streams], title: str) -> dict[str, Any]:
-    """Return the trace as JSON values: a track per rank and link direction, or per stream of one rank.
-
-    ``timelines`` are by the name of their tracks, which may be empty for a single one.
-    """
+    """Return the trace as JSON: a track per rank and link direction, or stream; ``timelines`` by name of tracks."""
     events: list[dict[str, Any]] = []
     for number, (name, timeline) in enumerate(timelines.items()):
         ranks, links = 2 * number + 1, 2 * number + 2
@@ -33,7 +24,16 @@ def to_perfetto(timelines: Mapping[str, Timeline | Streams], title: str) -> dict
         if isinstance(timeline, Streams):
             events += _stream_events(timeline, ranks)
             continue
-        events += _span_events(timeline.spans, ranks)
+        free_us: dict[int, list[float]] = {}
+        for span in sorted(timeline.spans, key=lambda span: (span.start_us, span.rank, -span.end_us)):
+            lanes = free_us.setdefault(span.rank, [])
+            known = len(lanes)
+            lane = _take_lane(lanes, span)
+            track = lane * _LANES + span.rank
+            if lane == known:
+                label = f"rank {span.rank}" if lane == 0 else f"rank {span.rank} ({lane + 1})"
+                events += _track(ranks, track, label, span.rank * _LANES + lane)
+            events.append(_span(ranks, track, span))
         events += (
             {"ph": "C", "pid": links, "name": rate.link, "ts": rate.at_us, "args": {"GB/s": rate.rate_Bps / 1e9}}
             for rate in timeline.rates
@@ -42,22 +42,13 @@ def to_perfetto(timelines: Mapping[str, Timeline | Streams], title: str) -> dict
 
 
 def _track(process: int, track: int, name: str, order: int) -> Iterator[dict[str, Any]]:
-    """Yield the name and the position of a track."""
     yield {"ph": "M", "pid": process, "tid": track, "name": "thread_name", "args": {"name": name}}
     yield {"ph": "M", "pid": process, "tid": track, "name": "thread_sort_index", "args": {"sort_index": order}}
 
 
 def _span(process: int, track: int, span: TimelineSpan) -> dict[str, Any]:
-    return {
-        "ph": "X",
-        "pid": process,
-        "tid": track,
-        "name": span.name,
-        "cat": span.category,
-        "ts": span.start_us,
-        "dur": span.end_us - span.start_us,
-        "args": span.details,
-    }
+    named = {"ph": "X", "pid": process, "tid": track, "name": span.name, "cat": span.category}
+    return {**named, "ts": span.start_us, "dur": span.end_us - span.start_us, "args": span.details}
 
 
 def _stream_events(streams: Streams, process: int) -> Iterator[dict[str, Any]]:
@@ -89,17 +80,3 @@ def _take_lane(free_us: list[float], span: TimelineSpan) -> int:
     lane = next((lane for lane, free in enumerate(free_us) if free <= span.start_us), len(free_us))
     free_us[lane : lane + 1] = [span.end_us]
     return lane
-
-
-def _span_events(spans: Sequence[TimelineSpan], process: int) -> Iterator[dict[str, Any]]:
-    """Yield an event a span, and the name of each track before the first of it."""
-    free_us: dict[int, list[float]] = {}
-    for span in sorted(spans, key=lambda span: (span.start_us, span.rank, -span.end_us)):
-        lanes = free_us.setdefault(span.rank, [])
-        known = len(lanes)
-        lane = _take_lane(lanes, span)
-        track = lane * _LANES + span.rank
-        if lane == known:
-            name = f"rank {span.rank}" if lane == 0 else f"rank {span.rank} ({lane + 1})"
-            yield from _track(process, track, name, span.rank * _LANES + lane)
-        yield _span(process, track, span)

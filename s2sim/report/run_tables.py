@@ -2,19 +2,71 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
 from typing import TYPE_CHECKING, TypeVar
 
 from s2sim.report import format as fmt
 from s2sim.report.grid import Column, Grid, TableColumn, filled, number_column, tabulate, text_column
-from s2sim.report.iteration_tables import scaling_efficiencies
-from s2sim.units import format_bytes, format_seconds
+from s2sim.units import brief_seconds, format_bytes, format_number_of, format_seconds
 
 if TYPE_CHECKING:
-    from s2sim.experiment.row_parts import Verdict
+    from s2sim.experiment.row_parts import IterationRow, Verdict
     from s2sim.experiment.rows import Result, Row
+
+
+def iteration_of(row: Row) -> IterationRow:
+    """Return the iteration of a row of a run that simulated iterations."""
+    assert row.iteration is not None
+    return row.iteration
+
+
+def exchange_text(rows: Sequence[Row]) -> str:
+    """Return bucketing and number of buckets for a title, those of dense."""
+    dense = iteration_of(next((row for row in rows if row.baseline), rows[0]))
+    together = ", codec beside compute" if dense.streams > 1 else ""
+    return f"{dense.discipline}, {format_number_of(dense.buckets, 'bucket')}{together}"
+
+
+def iteration_grids(result: Result) -> list[Grid]:
+    """Return the parts of an iteration of each reducer, a table per number of workers."""
+
+    def seconds(title: str, field: str) -> TableColumn[Row]:
+        return number_column(title, lambda row: brief_seconds(getattr(iteration_of(row), field)))
+
+    grids = []
+    for rows in fmt.group_by_workers(row for row in result.results if row.iteration is not None).values():
+        ran = iteration_of(rows[0]).iterations
+        of = f"median of {ran} iterations" if ran > 1 else "an iteration"
+        grid = tabulate(
+            f"{fmt.workers_with_mark(rows[0])}: where {of} goes on the slowest rank, {exchange_text(rows)}",
+            rows,
+            text_column("reducer", lambda row: row.reducer),
+            number_column("iteration", lambda row: format_seconds(iteration_of(row).total_s)),
+            seconds("forward", "forward"),
+            seconds("backward", "backward"),
+            seconds("codec", "codec"),
+            seconds("communi-\ncation,\nexposed", "exposed_communication"),
+            seconds("waiting", "waiting"),
+            seconds("opti-\nmizer", "optimizer"),
+            seconds("5% to\n95%", "spread_s"),
+            seconds("communi-\ncation,\nhidden", "hidden_communication"),
+            number_column("samples\n/s", lambda row: fmt.throughput_text(iteration_of(row).samples_per_s)),
+        )
+        grids.append(grid)
+    return grids
+
+
+def scaling_efficiencies(rows: Iterable[Row]) -> dict[int, float]:
+    """Return a reducer's throughput per worker over that with the fewest workers, by workers, at one batch a worker."""
+    per_worker = {}
+    for row in sorted(rows, key=lambda row: row.workers):
+        own = iteration_of(row)
+        per_worker[row.workers] = 1 / own.total_s if own.samples_per_s is None else own.samples_per_s / row.workers
+    fewest = next(iter(per_worker.values()), 1.0)
+    return {workers: value / fewest for workers, value in per_worker.items()}
+
 
 T = TypeVar("T")
 
@@ -105,11 +157,15 @@ def bounds_grids(result: Result) -> list[Grid]:
 def mechanics_grids(result: Result) -> list[Grid]:
     """Return rounds and host syncs of each reducer, and its total with the ideal library and with a real one."""
     library = result.results[0].real_library if result.results else ""
+
+    def rounds(row: Row) -> str:
+        return f"{row.rounds_before_gradient}+{row.rounds}" if row.rounds_before_gradient else str(row.rounds)
+
     return _row_tables(
         result,
         f"{{}}: rounds that wait for others, the ideal library and {library}",
         number_column("bytes\nratio", lambda row: fmt.factor_text(row.ratio)),
-        number_column("rounds", fmt.rounds_text),
+        number_column("rounds", rounds),
         number_column(f"host\nsyncs,\nideal,\n{library}", lambda row: f"{row.host_syncs_ideal}, {row.host_syncs_real}"),
         number_column("total,\nideal", lambda row: fmt.seconds_text(row.total_ideal_s)),
         number_column(f"total,\n{library}", lambda row: fmt.seconds_text(row.total_real_s)),
@@ -231,7 +287,11 @@ def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
     # The fastest first, as with one number of workers: with the largest, where they differ.
     shown = {name: by_reducer[name] for name in sorted(by_reducer, key=time_s) if name not in as_dense}
     verdicts = {verdict.workers: verdict for verdict in result.verdicts}
-    never = {name: why for name, rows in shown.items() if (why := _common_rejection(list(rows.values())))}
+    never = {}
+    for name, rows in shown.items():
+        reasons = [row.judgement.rejected for row in rows.values() if row.judgement and row.judgement.rejected]
+        if reasons and len(reasons) == len(rows):
+            never[name] = reasons[-1]
     titles = {row.workers: fmt.workers_with_mark(row).replace(", ", ",\n") for row in result.results}
     simulated = all(row.iteration is not None for row in result.results)
     shares = {name: scaling_efficiencies(rows.values()) if simulated else {} for name, rows in shown.items()}
@@ -267,9 +327,3 @@ def _scaling_cell(row: Row | None, verdict: Verdict, efficiency: float | None) -
     best = verdict.decision != "undecided" and row.reducer == verdict.best
     scaling = "" if efficiency is None else f", {round(100 * efficiency)}%"
     return f"{'*' if best else ''}{format_seconds(judgement.time_s)}, {fmt.factor_text(judgement.speedup)}{scaling}"
-
-
-def _common_rejection(rows: Sequence[Row]) -> str | None:
-    """Return why a reducer is rejected with all numbers of workers; None if it is accepted with one."""
-    reasons = [None if row.judgement is None else row.judgement.rejected for row in rows]
-    return None if None in reasons or not reasons else reasons[-1]

@@ -1,21 +1,141 @@
-"""The screen of each kind of result, as text or HTML."""
+"""The screen and the page of each kind of result; HTML by the templates in ``page/``, which escape."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
-from s2sim.report.answer import lines_text
-from s2sim.report.html import fragment, screen_report
-from s2sim.report.iteration_tables import train_screen
+import s2sim
+from s2sim.report.answer import about_lines, break_even_grids, lines_text, result_table, verdict_lines
+from s2sim.report.format import workers_text
 from s2sim.report.log_comparison import calibrate_screen, log_comparison_screen
-from s2sim.report.study_tables import advice_screen, papers_screen, regimes_screen, topologies_screen
+from s2sim.report.run_tables import bounds_grids, comparison_grids, errors_grids, iteration_grids, mechanics_grids
+from s2sim.report.study_tables import advice_screen, papers_screen, regimes_screen, topologies_screen, train_screen
 from s2sim.report.traffic_tables import collective_screen, flows_screen
 from s2sim.report.validation_tables import iterations_screen, validate_screen
+from s2sim.tables import Table
 
 if TYPE_CHECKING:
+    import jinja2
+
+    from s2sim.claims.paper import Chart, HeatMap, PapersResult
     from s2sim.experiment.json_form import ResultForm
-    from s2sim.report.grid import Screen
+    from s2sim.experiment.rate_curve import RateCurves
+    from s2sim.experiment.rows import Result
+    from s2sim.experiment.timeline import Streams, Timeline
+    from s2sim.report.grid import Grid, Screen
+
+
+@dataclass(frozen=True)
+class Report:
+    """What a page shows, in this order: the answer, what it rests on, charts, and how it was made."""
+
+    title: str
+    answer: Sequence[str]
+    grids: Sequence[Grid]
+    about: Sequence[str] = ()
+    details: Sequence[Grid] = ()
+    notes: Sequence[str] = ()
+    charts: Sequence[Mapping[str, Any]] = ()
+    provenance: Sequence[str] = ()
+    command: str | None = None
+    script: Sequence[str] = ()  # Lines of code
+    aligned: bool = False  # Whether the answer is aligned as in a terminal
+
+
+@lru_cache(maxsize=1)
+def _templates() -> jinja2.Environment:
+    from jinja2 import Environment, PackageLoader
+
+    made = Environment(loader=PackageLoader("s2sim.report", "page"), autoescape=True)
+    # A title is hyphenated for terminals only.
+    made.filters["title"] = lambda text: text.replace("-\n", "").replace("\n", " ")
+    return made
+
+
+def render(template: str, title: str, report: Report | None = None, **values: Any) -> str:
+    """Return a template of ``page/``, filled in."""
+    from markupsafe import Markup
+
+    # Inside a script element only its own end would end it.
+    data = Markup(json.dumps(report.charts if report else [], allow_nan=False).replace("<", "\\u003c"))  # noqa: S704
+    return _templates().get_template(template).render(title=title, report=report, data=data, **values)
+
+
+def page(report: Report, template: str = "page.html") -> str:
+    """Return a self-contained page, or by ``fragment.html`` the answer, tables and details for a notebook."""
+    return render(template, report.title, report)
+
+
+def run_report(
+    result: Result,
+    command: str | None = None,
+    curves: Mapping[int, RateCurves] | None = None,
+    timelines: Mapping[str, Timeline | Streams] | None = None,
+) -> Report:
+    """Return the first screen of `s2sim run` with its details, and its charts."""
+    from s2sim.report.page_charts import run_charts
+
+    grid, below = result_table(result)
+    many = (iteration_grids, comparison_grids, mechanics_grids, errors_grids, bounds_grids, break_even_grids)
+    return Report(
+        f"{result.spec.topology}, {' and '.join(workers_text(count) for count in result.spec.workers)}: which gradient "
+        "compressor pays",
+        verdict_lines(result),
+        [grid],
+        [*below, *about_lines(result), *(f"Note: {note}." for note in result.caveats)],
+        [grid for grids in many for grid in grids(result)],
+        result.notes,
+        run_charts(result, curves or {}, timelines or {}),
+        provenance=provenance_lines(result.provenance),
+        command=command,
+    )
+
+
+def provenance_lines(provenance: Mapping[str, Any]) -> list[str]:
+    """Return what made a result, and what of it was measured."""
+    question = f"; SHA-256 of the question {provenance['spec_sha256']}" if "spec_sha256" in provenance else ""
+    known = [name for name in ("measured", "assumed") if provenance.get(name)]
+    origins = [f"{name.capitalize()}: {'; '.join(provenance[name])}." for name in known]
+    return [f"s2sim {provenance.get('s2sim', s2sim.__version__)}{question}.", *origins]
+
+
+def screen_report(result: Any, screen: Screen, command: str | None = None) -> Report:
+    """Return the screen of any other result, with its charts."""
+    from s2sim.report.page_charts import curve_charts, table_charts, train_charts
+
+    charts_of: dict[str, Callable[[Any], list[dict[str, Any]]]] = {"train": train_charts, "validate": curve_charts}
+    make = charts_of.get(result.answers)
+    charts = table_charts(result.table()) if make is None else make(result)
+    return Report(
+        f"s2sim {result.answers}: {next(iter(filter(None, map(str.strip, screen.brief or screen.before))), '')}",
+        screen.before,
+        screen.grids,
+        screen.after,
+        script=screen.script,
+        charts=charts,
+        provenance=[f"s2sim {s2sim.__version__}."],
+        command=command,
+        aligned=True,
+    )
+
+
+def table_report(table: Table, command: str | None = None) -> Report:
+    """Return a table, with the chart of sizes and times if it has them."""
+    from s2sim.report.grid import table_grid
+    from s2sim.report.page_charts import table_charts
+
+    title, made_by = command or "s2sim results", [f"s2sim {s2sim.__version__}."]
+    return Report(title, [], [table_grid(table)], charts=table_charts(table), provenance=made_by, command=command)
+
+
+def result_html(result: Result) -> str:
+    """Return the first screen of `s2sim run` with its details folded, self-contained and escaped."""
+    return page(run_report(result), "fragment.html")
+
 
 _SCREENS: dict[str, Callable[[Any], Screen]] = {
     "advise": advice_screen,
@@ -40,9 +160,37 @@ def screen_of(result: ResultForm) -> Screen:
 def screen_text(result: ResultForm) -> str:
     """Return the screen of a result as plain text."""
     screen = screen_of(result)
-    return lines_text(screen.before, screen.grids, screen.after)
+    return "\n".join([lines_text(screen.before, screen.grids, screen.after), *screen.script])
 
 
 def screen_html(result: ResultForm) -> str:
     """Return the screen of a result as a fragment of HTML."""
-    return fragment(screen_report(result, screen_of(result)))
+    return page(screen_report(result, screen_of(result)), "fragment.html")
+
+
+def result_page(result: Any, command: str | None = None) -> str:
+    """Return the page of a result of any command, or of a table."""
+    if isinstance(result, Table):
+        return page(table_report(result, command))
+    if result.answers == "run":
+        return page(run_report(result, command))
+    if result.answers == "paper":
+        return papers_page(result)
+    return page(screen_report(result, screen_of(result), command))
+
+
+def papers_page(result: PapersResult) -> str:
+    """Return the page of rebuilt papers: claims with judgements, figures, and the numbers behind them."""
+    from s2sim.report.study_tables import numbers_grid, papers_lines, setup_lines
+
+    first = result.papers[0] if len(result.papers) == 1 else None
+    title = "Published claims, rebuilt" if first is None else f"{first.name}: claims, rebuilt"
+    values: dict[str, Any] = {"lines": papers_lines(result), "papers": result.papers}
+    return render("papers.html", title, drawn=_drawn, numbers=numbers_grid, setup=setup_lines, **values)
+
+
+def _drawn(picture: Chart | HeatMap) -> str:
+    from s2sim.report.figures.charts import chart_figure
+    from s2sim.report.figures.style import svg_text
+
+    return svg_text(chart_figure(picture))

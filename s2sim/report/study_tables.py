@@ -1,20 +1,22 @@
-"""Screens of several topologies, advice, rebuilt papers and regime maps."""
+"""Screens of several topologies, advice, rebuilt papers, regime maps and training; reducers as a table or a page."""
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import inf
 from textwrap import wrap
 from typing import TYPE_CHECKING
 
+from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
 from s2sim.options import split_option_string
 from s2sim.report import format as fmt
 from s2sim.report.answer import alternative_lines, price_lines, verdict_lines
 from s2sim.report.grid import Column, Grid, Screen, TableColumn, continue_cells, number_column, tabulate, text_column
 from s2sim.report.run_tables import time_scope_text
-from s2sim.units import format_money, format_number_of, format_rate, format_seconds
+from s2sim.units import format_bytes, format_money, format_number_of, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.advice.advise import Advice
@@ -22,6 +24,9 @@ if TYPE_CHECKING:
     from s2sim.claims.paper import PapersResult, Rebuilt, Table
     from s2sim.experiment.topologies import TopologiesResult, TopologyRow
     from s2sim.regimes.map import Cell, RegimeMap
+    from s2sim.training.curve import Interval
+    from s2sim.training.result import TrainResult, TrainRow
+
 
 # Characters of the columns of claims.
 _WIDTHS = (30, 12, 18, 14)
@@ -143,34 +148,6 @@ def names_line(reducers: Sequence[str]) -> str | None:
     return f"Short names: {'; '.join(parts)}." if parts else None
 
 
-def _topologies_grid(result: TopologiesResult) -> Grid:
-    """Return the best reducer on each topology, its time and gain, and what that costs where a price is known."""
-    from s2sim.experiment.topologies import cost_unit
-
-    rows, compared = result.topologies, result.results[0].results
-    several = len({row.workers for row in rows}) > 1
-    scope = time_scope_text(compared)
-
-    def cost(row: TopologyRow) -> str:
-        return fmt.UNDEFINED if row.cost is None else format_money(row.cost, str(row.currency))
-
-    cost_title = f"cost of {cost_unit(compared[0])}".replace(" of ", "\nof ").replace(" s", "\ns")
-    return tabulate(
-        f"time of {scope} with the best reducer"
-        if several
-        else f"{fmt.workers_text(rows[0].workers)}: time of {scope}",
-        rows,
-        text_column("topology", lambda row: row.name),
-        number_column("workers", lambda row: str(row.workers)) if several else None,
-        text_column("best", lambda row: row.best),
-        number_column("time", lambda row: format_seconds(row.time_s)),
-        number_column("dense", lambda row: format_seconds(row.dense_s)),
-        number_column("speed-\nup", lambda row: fmt.factor_text(row.speedup)),
-        _samples_column(rows),
-        number_column(cost_title, cost) if any(row.cost is not None for row in rows) else None,
-    )
-
-
 def _samples_column(rows: Sequence[TopologyRow | AdviceCell]) -> TableColumn[TopologyRow | AdviceCell] | None:
     if not any(row.samples_per_s for row in rows):
         return None
@@ -193,8 +170,30 @@ def papers_screen(result: PapersResult) -> Screen:
 
 def topologies_screen(result: TopologiesResult) -> Screen:
     """Return which topology is fastest and cheapest, a row for each, and what to do on it."""
-    from s2sim.experiment.topologies import topology_name
+    from s2sim.experiment.topologies import cost_unit, topology_name
 
+    rows, compared = result.topologies, result.results[0].results
+    several = len({row.workers for row in rows}) > 1
+    scope = time_scope_text(compared)
+
+    def cost(row: TopologyRow) -> str:
+        return fmt.UNDEFINED if row.cost is None else format_money(row.cost, str(row.currency))
+
+    cost_title = f"cost of {cost_unit(compared[0])}".replace(" of ", "\nof ").replace(" s", "\ns")
+    grid = tabulate(
+        f"time of {scope} with the best reducer"
+        if several
+        else f"{fmt.workers_text(rows[0].workers)}: time of {scope}",
+        rows,
+        text_column("topology", lambda row: row.name),
+        number_column("workers", lambda row: str(row.workers)) if several else None,
+        text_column("best", lambda row: row.best),
+        number_column("time", lambda row: format_seconds(row.time_s)),
+        number_column("dense", lambda row: format_seconds(row.dense_s)),
+        number_column("speed-\nup", lambda row: fmt.factor_text(row.speedup)),
+        _samples_column(rows),
+        number_column(cost_title, cost) if any(row.cost is not None for row in rows) else None,
+    )
     says: dict[str, list[str]] = {}
     for each in result.results:
         for line in (
@@ -206,7 +205,7 @@ def topologies_screen(result: TopologiesResult) -> Screen:
             says.setdefault(line, []).append(topology_name(each.spec.topology))
     of_all = [line for line, names in says.items() if len(names) == len(result.results)]
     of_some = [f"{', '.join(names)}: {line}" for line, names in says.items() if line not in of_all]
-    return Screen(result.lines, [_topologies_grid(result)], [*of_some, *of_all], result.lines)
+    return Screen(result.lines, [grid], [*of_some, *of_all], result.lines)
 
 
 def advice_screen(result: Advice) -> Screen:
@@ -223,9 +222,155 @@ def advice_screen(result: Advice) -> Screen:
         number_column("time", lambda cell: format_seconds(cell.time_s)),
         number_column("speed-up\non dense", lambda cell: fmt.factor_text(cell.speedup_vs_dense or inf)),
         _samples_column(cells),
-        number_column("error", lambda cell: fmt.error_text(cell.relative_l2)),
+        number_column("error", lambda cell: "exact" if cell.exact else fmt.error_text(cell.relative_l2)),
         number_column("efficiency", lambda cell: fmt.percent_text(cell.efficiency or 0.0)) if efficient else None,
         number_column("price", lambda cell: format_money(cell.price or 0.0, str(currency))) if currency else None,
     )
-    looked = f"{result.runs} runs for {format_number_of(result.combinations, 'combination')}."
-    return Screen(result.lines, [grid], [looked, *fmt.note_lines(result.notes)], result.lines)
+    looked = f"{format_number_of(result.runs, 'run')} for {format_number_of(result.combinations, 'combination')}."
+    script = ["", "Lines for the script that was recorded:", "", *result.script] * bool(result.script)
+    return Screen(result.lines, [grid], [looked, *fmt.note_lines(result.notes)], result.lines, script)
+
+
+def train_screen(result: TrainResult) -> Screen:
+    """Return the target, the parts of a step's time, a line per reducer on what it takes to the target, the verdict."""
+    from s2sim.training.result import interval_text, target_text  # it knows of training, which most tables do not need
+
+    goal = f"{'none' if result.target is None else target_text(result.target)}, {result.target_why}"
+    seeds = format_number_of(result.spec.seeds, "seed")
+    means = f"; plus or minus is the 95 % interval of the mean over {seeds}" if result.spec.seeds > 1 else ""
+    step = f"its scripts replayed on the cluster, and compute without overlap ({result.compute_why})"
+    ratio = fmt.optional_text(interval_text)
+
+    def cost(row: TrainRow) -> str:
+        if row.cost is None or result.price is None:
+            return fmt.UNDEFINED
+        return format_money(row.cost.mean, result.price.currency)
+
+    grid = tabulate(
+        "on held-out data, by reducer",
+        result.rows,
+        text_column("reducer", lambda row: row.reducer),
+        text_column("feed-\nback", lambda row: row.feedback),
+        number_column(
+            f"loss after\n{format_number_of(result.spec.steps, 'step')}",
+            lambda row: _interval(row.loss, lambda value: f"{value:.4g}"),
+        ),
+        number_column(
+            f"% right\n{result.score}", lambda row: _interval(row.accuracy, lambda value: f"{100 * value:.3g}")
+        ),
+        number_column("a step", lambda row: format_seconds(row.step_s.mean)),
+        number_column("sent\na step", lambda row: format_bytes(row.step_bytes.mean)),
+        number_column(
+            f"seeds\nto {'target' if result.target is None else target_text(result.target)}",
+            lambda row: f"{row.reached} of {row.trained}",
+        ),
+        number_column("steps\nto it", lambda row: _interval(row.iterations, lambda value: f"{value:.3g}")),
+        number_column("time\nto it", lambda row: _interval(row.time_s, format_seconds)),
+        None if result.price is None else number_column("cost\nto it", cost),
+        number_column("over dense's time\nto it", lambda row: ratio(row.time_ratio)),
+        number_column("over dense's bytes\nto it", lambda row: ratio(row.bytes_ratio)),
+    )
+    before = [result.headline, f"Target: {goal}. A step: {step}{means}."]
+    return Screen(before, [grid], ["", *fmt.note_lines(result.notes), "", *result.verdict], result.verdict)
+
+
+def _interval(interval: Interval | None, text: Callable[[float], str]) -> str:
+    if interval is None:
+        return fmt.UNDEFINED
+    if interval.high is None:
+        return text(interval.mean)
+    return f"{text(interval.mean)} ±{text(interval.high - interval.mean)}"
+
+
+LEGEND = (
+    "Measured in a first step, on tables and dense layers: linear, whether nothing but sums, maxima and copies "
+    "travels, so that no message grows with the ranks; collectives; rounds of messages that wait for one another, + "
+    "where more ranks need more; syncs, waits of the host for the GPU. feedback: whether training needs error feedback "
+    "around it. bytes: sent by a rank; n elements, k kept, P ranks, L layers."
+)
+
+# With these widths a table of 80 columns has all columns but bytes, and another has bytes. No line ends after a number.
+_CELL_WIDTHS, _STAYS = {"collectives": 22, "bytes": 51}, "\N{NO-BREAK SPACE}"
+_ENDS = {
+    "mean": "the mean",
+    "sign": "the signs of the mean",
+    "weights": "models of their own, around the mean one",
+    "shards": "their own parts of the mean",
+    "update": "the step of an optimizer within it, to be taken times the learning rate",
+}
+_IN_BUCKETS = {"bucket": "runs on each by itself", "gradient": "waits for the whole gradient, over which it is defined"}
+
+
+def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:
+    """Return the properties of all reducers; many collectives and long formulas continue in further rows."""
+    grid = facts_grid(facts)
+
+    def wrapped(column: int, text: str) -> list[str]:
+        width = _CELL_WIDTHS.get(grid.columns[column].title)
+        if width is None:
+            return [text]
+        kept = re.sub(r"(\d) (?=[a-z])", rf"\1{_STAYS}", text)
+        return [line.replace(_STAYS, " ") for line in wrap(kept, width, break_on_hyphens=False)] or [""]
+
+    return continue_cells(grid, wrapped)
+
+
+def facts_grid(facts: Sequence[ReducerFacts]) -> Grid:
+    """Return the properties of all reducers, a row each."""
+    return tabulate(
+        "reducers",
+        facts,
+        text_column("name", lambda item: item.name),
+        text_column("linear", lambda item: _measured(item)[0]),
+        text_column("collectives", lambda item: _measured(item)[1]),
+        number_column("rounds", lambda item: _measured(item)[2]),
+        number_column("syncs", lambda item: _measured(item)[3]),
+        text_column("feed-\nback", lambda item: item.feedback),
+        text_column("bytes", lambda item: item.formula),
+    )
+
+
+def properties_of(facts: ReducerFacts) -> list[tuple[str, str]]:
+    """Return the known properties of one reducer as (label, text)."""
+    linear, collectives, rounds, host_syncs = _measured(facts)
+    properties = [
+        ("is", facts.stands_for or ""),
+        ("ranks end with", _ENDS[facts.estimates] + ("" if facts.agrees else ", not all with the same")),
+        ("loses", "nothing but rounding" if facts.lossless else "more than rounding"),
+        ("feedback", facts.feedback),
+        ("in buckets", _IN_BUCKETS[facts.scope]),
+        ("bytes", facts.formula),
+        ("linear", linear),
+        ("collectives", collectives),
+        ("rounds", rounds),
+        ("syncs", host_syncs),
+        ("source", facts.source),
+        ("known by", facts.certainty),
+    ]
+    return [(label, text) for label, text in properties if text]
+
+
+def option_text(option: OptionDoc) -> str:
+    """Return an option in a line.
+
+    >>> from s2sim.experiment.reducer_facts import OptionDoc
+    >>> option_text(OptionDoc("density", "float", "0.01", "Fraction that is kept."))
+    'density=0.01 (float): Fraction that is kept.'
+    """
+    if not option.text:
+        return f"{option.name}={option.default}"
+    kind = option.type.removesuffix(", optional").replace('"', "").strip("{}").replace(", ", "|")
+    return f"{option.name}={option.default} ({kind}): {option.text}"
+
+
+def _measured(facts: ReducerFacts) -> tuple[str, str, str, str]:
+    """Return whether a reducer is linear, its collectives, rounds and host syncs."""
+    measured = facts.measured
+    if measured is None:
+        return fmt.UNDEFINED, fmt.UNDEFINED, fmt.UNDEFINED, fmt.UNDEFINED
+    return (
+        "yes" if measured.linear else "no",
+        ", ".join(measured.collectives) or "none",
+        f"{measured.rounds}{'+' * measured.rounds_grow}",
+        str(measured.host_syncs),
+    )

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from s2sim.simulation.faults.fault import Effect
     from s2sim.traffic.collective_result import CollectiveResult, OtherAlgorithm, TermRow
     from s2sim.traffic.flows import FlowsResult
-    from s2sim.traffic.link_loads import LinkLoad
+    from s2sim.traffic.networks import LinkLoad
     from s2sim.validation.compare_log_result import TermScale
 
 _SHOWN_TRANSFERS, _NAMED_FLOWS = 10, 3
@@ -108,10 +108,7 @@ def place_name(place: int | None, ranks: int) -> str:
 
 
 def schedule_lines(steps: Sequence[ScheduleStepRow], messages: Sequence[MessageRow], *, ranks: int) -> list[str]:
-    """Return the listing of a schedule: each round with its messages; repeated rounds are listed once.
-
-    ``messages`` are at least those of the first `SHOWN_TIMES` repetitions of each step.
-    """
+    """Return a schedule's listing, repeated rounds once: ``messages`` of at least the first `SHOWN_TIMES` of a step."""
     of_step = fmt.group_by(messages, lambda message: message.step)
     ordered = all(not row.after_sent and row.after == ((step - 1,) if step else ()) for step, row in enumerate(steps))
     lines: list[str] = []
@@ -298,4 +295,5 @@ def _request_text(result: CollectiveResult) -> str:
 
 def _time(result: CollectiveResult) -> str:
     text = format_seconds(result.time_s) + (" as packets" if result.network == "packet" else "")
-    return text if result.band is None else f"{text} ({format_interval(result.band.low_s, result.band.high_s)})"
+    band = result.band
+    return text if band is None else f"{text} ({format_interval(band.low_s, result.time_s, band.high_s)})"

@@ -287,10 +287,8 @@ def iterations_lines(result: IterationsResult) -> list[str]:
                 f"{name}: off by {log_error_text(errors.median)} (median of sources), "
                 f"P90 {log_error_text(errors.p90)}, bias {signed_text(errors.bias)}"
             )
-    if overall.calls_right_share is not None:
-        lines.append(
-            f"faster or slower than dense: {overall.calls_right_share:.0%} of calls are right (mean of sources)"
-        )
+    if (share := overall.calls_right_share) is not None:
+        lines.append(f"faster or slower than dense: {share:.0%} of calls are right (mean of sources)")
     if (calls := overall.calls) is not None and calls.decided_right_share is not None:
         lines.append(
             f"calls with a probability of 80% or more: {calls.decided_right_share:.0%} are right, {calls.undecided} "
@@ -327,12 +325,8 @@ def iterations_grids(result: IterationsResult) -> list[Grid]:
         number_column("called\nfaster", lambda row: str(row[1])),
         number_column("called\nslower", lambda row: str(row[2])),
     )
-    return filled(
-        sources,
-        called,
-        _rows_grid("iterations", [row for row in result.iterations if row.scored]),
-        _rows_grid("apart: parts do not sum to the whole", apart),
-    )
+    scored = _rows_grid("iterations", [row for row in result.iterations if row.scored])
+    return filled(sources, called, scored, _rows_grid("apart: parts do not sum to the whole", apart))
 
 
 def worst_iteration_lines(result: IterationsResult) -> list[str]:

@@ -20,9 +20,9 @@ class IterationSettings:
     slower: Floats  # Factors of the duration of compute, of shape (iterations, ranks)
     waits_for_all: bool = True  # Whether the next forward waits for all gradients, or a layer only for its own
     streams: int = 1  # Of each GPU: 1 if codec work runs between kernels of compute, 2 if concurrently
-    host_loop_ps: int = 0  # Per tensor, for a loop of the host before a bucket is encoded and before it is decoded
     accumulate: int = 1  # Mini-batches before gradients are exchanged
     idle_ps: int = 0  # Wait of ranks in each iteration for stages of a pipeline, before the last mini-batch
+    processor_s_per_byte: float = 0.0  # Of a rank's compute that a collective beside it takes
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,10 +5,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from itertools import accumulate
 from math import ceil
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
 
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.demand import bus_factor
@@ -38,6 +37,7 @@ class Compute:
 Activity: TypeAlias = Literal["forward", "backward", "optimizer", "codec", "host"]
 
 _MAX_MEMORY_SHARE = 0.9  # of the memory's bandwidth, for communication kernels: the others never stop
+_NEVER = 1 << 62  # picoseconds
 _ROUNDING_PS = 1  # remaining work below this is due to rounding to whole picoseconds
 
 
@@ -51,12 +51,15 @@ class _Job:
 
     def until_ps(self, *, gives_way: bool) -> float:
         """Return the remaining time alone until its end, or until the end of the kernel in flight."""
-        place = bisect_left(self.ends_ps, self.passed_ps - _ROUNDING_PS) if gives_way else -1
-        return max(self.ends_ps[min(place, len(self.ends_ps) - 1)] - self.passed_ps, 0.0)
+        end_ps = self.ends_ps[-1]
+        if gives_way and len(self.ends_ps) > 1:
+            place = bisect_left(self.ends_ps, self.passed_ps - _ROUNDING_PS, hi=len(self.ends_ps) - 1)
+            end_ps = self.ends_ps[place]
+        left_ps = end_ps - self.passed_ps
+        return left_ps if left_ps > 0 else 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class BusyInterval:
+class BusyInterval(NamedTuple):
     """An activity of the GPU, or a wait that blocked it."""
 
     what: Activity
@@ -83,7 +86,7 @@ class GpuDevice:
     _held: list[GpuShare] = field(default_factory=list)
     _held_slowdown: float = 1.0  # Of compute, by collectives in flight
     _since_ps: int = 0
-    _version: int = 0
+    _wakes_ps: list[int] = field(default_factory=list)  # Times at which it is woken, latest first
 
     def run(self, what: Activity, *kernels_ps: int) -> simpy.Event:
         """Append kernels of given durations and return the event of the end; other jobs may run between kernels."""
@@ -107,57 +110,61 @@ class GpuDevice:
         self._share_with_held()
 
     def _share_with_held(self) -> None:
-        blocks = sum(held.multiprocessors for held in self._held)
-        traffic = min(sum(held.memory for held in self._held), _MAX_MEMORY_SHARE)
-        m = self.memory_bound
-        self._held_slowdown = max(1 / (1 - min(blocks, _MAX_MEMORY_SHARE)), 1 - m + m / (1 - traffic))
+        self._held_slowdown = 1.0
+        if self._held:
+            blocks = min(sum([held.multiprocessors for held in self._held]), _MAX_MEMORY_SHARE)
+            traffic = min(sum([held.memory for held in self._held]), _MAX_MEMORY_SHARE)
+            m = self.memory_bound
+            self._held_slowdown = max(1 / (1 - blocks), 1 - m + m / (1 - traffic))
         self._reschedule()
 
     def _slowdown(self, job: _Job, other: list[_Job]) -> float:
         """Return the slowdown of a running job beside the other queue."""
+        if not other:
+            return self._held_slowdown if job.what not in ("codec", "host") else 1.0
         if job.what == "host":
             return 1.0
-        m, beside = self.memory_bound, bool(other) and other[0].what != "host"
+        m, beside = self.memory_bound, other[0].what != "host"
         if job.what == "codec":
             return 1.0 + m * beside
         return (1 - m + m * (m + 1) if beside else 1.0) * self._held_slowdown
 
-    def _left_ps(self, queue: list[_Job]) -> float:
-        return queue[0].until_ps(gives_way=len(queue) > 1)
-
-    def _advance(self) -> None:
+    def _advance(self) -> int:
+        """Let jobs that run get on until now, and return that."""
         now = int(self.env.now)
         if passed_ps := now - self._since_ps:
             compute, beside = self._queues
-            for queue, other in ((compute, beside), (beside, compute)):
-                if queue:
-                    queue[0].passed_ps += passed_ps / self._slowdown(queue[0], other)
-        self._since_ps = now
+            if compute:
+                compute[0].passed_ps += passed_ps / self._slowdown(compute[0], beside)
+            if beside:
+                beside[0].passed_ps += passed_ps / self._slowdown(beside[0], compute)
+            self._since_ps = now
+        return now
 
     def _reschedule(self) -> None:
-        self._version += 1
         compute, beside = self._queues
-        first_ps = None
+        now, first_ps = self._since_ps, _NEVER
         for queue, other in ((compute, beside), (beside, compute)):
             if not queue:
                 continue
             job = queue[0]
             if job.start_ps < 0:
-                job.start_ps = int(self.env.now)
-            left_ps = ceil(self._left_ps(queue) * self._slowdown(job, other))
-            first_ps = left_ps if first_ps is None else min(first_ps, left_ps)
-        if first_ps is not None:
-            call_after(self.env, first_ps, partial(self._wake, self._version))
+                job.start_ps = now
+            left_ps = ceil(job.until_ps(gives_way=len(queue) > 1) * self._slowdown(job, other))
+            first_ps = min(first_ps, left_ps)
+        # If it is woken before that, it looks again then.
+        if now + first_ps < (self._wakes_ps[-1] if self._wakes_ps else _NEVER):
+            self._wakes_ps.append(now + first_ps)
+            call_after(self.env, first_ps, self._wake)
 
-    def _wake(self, version: int) -> None:
-        if version != self._version:
-            return
-        self._advance()
+    def _wake(self) -> None:
+        self._wakes_ps.pop()
+        now = self._advance()
         for queue in self._queues:
-            if queue and self._left_ps(queue) < _ROUNDING_PS:
+            if queue and queue[0].until_ps(gives_way=len(queue) > 1) < _ROUNDING_PS:
                 job = queue.pop(0)
-                self.log.append(BusyInterval(job.what, job.start_ps, int(self.env.now)))
-                if job.until_ps(gives_way=False) < _ROUNDING_PS:
+                self.log.append(BusyInterval(job.what, job.start_ps, now))
+                if job.ends_ps[-1] - job.passed_ps < _ROUNDING_PS:
                     job.done.succeed()
                 else:
                     job.start_ps = -1
@@ -216,13 +223,10 @@ class IterationRanks:
 class BucketProgram:
     """One bucket's program on some ranks, in one iteration."""
 
-    env: simpy.Environment
     owner: IterationRanks
     ready: simpy.Event
     price_ps: Callable[[Work], int]
     sync_ps: int
-    loop_ps: int
-    phases: set[str] = field(default_factory=set)
 
     @property
     def ranks(self) -> int:
@@ -236,10 +240,7 @@ class BucketProgram:
         self.owner.idle_programs -= 1
 
     def work(self, work: Work) -> Passing:
-        """Do codec work on the GPU, after the host's loop where a phase begins."""
-        if self.loop_ps and work.phase not in self.phases:
-            self.phases.add(work.phase)
-            yield self.owner.device.run("codec", self.loop_ps)
+        """Do codec work on the GPU."""
         yield self.owner.device.run("codec", ceil(self.price_ps(work) * self.owner.factor))
 
     def synchronise(self) -> Passing:
@@ -253,4 +254,4 @@ class BucketProgram:
 
     def posted(self, call: int) -> None:
         """Record the time."""
-        self.owner.posted_ps[call] = int(self.env.now)
+        self.owner.posted_ps[call] = int(self.owner.device.env.now)

@@ -1,10 +1,7 @@
 """Replays training iterations: forward, backward, codecs, network and optimizer concurrently."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import partial
+from dataclasses import dataclass, field
 from math import ceil
 
 import numpy as np
@@ -13,9 +10,10 @@ import simpy
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library
-from s2sim.reducers.script import AwaitGradient, Work, representative_ranks
+from s2sim.reducers.script import AwaitGradient, Script, Work, representative_ranks
 from s2sim.simulation.accounting import Iterations, IterationSettings, RankActivity, time_breakdown
-from s2sim.simulation.bucketing.policy import BucketExchange, split_at_gradient
+from s2sim.simulation.bucketing.policy import BucketExchange
+from s2sim.simulation.bucketing.sharded import ParameterGathers
 from s2sim.simulation.communicator import Communicators, CompletedCalls
 from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, GpuShare, IterationRanks, collective_gpu_share
 from s2sim.simulation.faults.fault import Fault, FaultyNetwork, effects_on_work, has_transient_faults, straggler_delays
@@ -23,6 +21,7 @@ from s2sim.simulation.plan import Plan, make_plan, work_ps
 from s2sim.simulation.run import Passing, run_script, run_until
 from s2sim.simulation.skewed_communicator import RankCommunicator, SkewedCommunicator, can_skew
 from s2sim.topology.hardware import Gpu
+from s2sim.units import PS_PER_S
 
 _LEAST = 3
 
@@ -35,11 +34,52 @@ def replay_iterations(
     library: Library,
     conditions: IterationSettings,
     *,
+    gathers: ParameterGathers | None = None,
     faults: Sequence[Fault] = (),
 ) -> Iterations:
-    """Replay iterations; permanent ``faults`` are already applied to the timer's cluster."""
+    """Replay iterations; permanent ``faults`` are already applied to the timer's cluster.
+
+    ``gathers`` are all-gathers of parameters, whose calls come after those of the buckets in each iteration.
+    """
     timer = timer.with_profile(library.profile)
-    return _IterationReplay(exchange, compute, timer, gpu, library, conditions, faults).run()
+    gathers = gathers or ParameterGathers()
+    return _IterationReplay(exchange, compute, timer, gpu, library, conditions, gathers, faults).run()
+
+
+def _awaiting_gradient(script: Script) -> Script:
+    """Return a script that waits for the gradient, first of all unless it says when."""
+    return script if AwaitGradient() in script else (AwaitGradient(), *script)
+
+
+@dataclass(slots=True)
+class _GatherQueue:
+    """The all-gathers of an iteration on some ranks: events of their posts and ends, in the order of use."""
+
+    events: Sequence[tuple[simpy.Event, simpy.Event]]
+    prefetch: int
+    posted: int = field(default=0, init=False)
+    used: int = field(default=0, init=False)
+    limit: int = field(default=0, init=False)  # Those of the pass end here
+
+    def begin(self, count: int, ahead: int) -> None:
+        """Begin a pass that uses so many, and post the first ones."""
+        self.limit = self.used + count
+        self._post(ahead)
+
+    def wait(self, ranks: IterationRanks) -> Passing:
+        """Wait for the next one, and then post those ahead of it."""
+        self._post(1)
+        ranks.computing = False
+        yield self.events[self.used][1]
+        ranks.computing = True
+        self.used += 1
+        self._post(self.prefetch)
+
+    def _post(self, ahead: int) -> None:
+        end = max(self.posted, min(self.used + ahead, self.limit))
+        for post, _ in self.events[self.posted : end]:
+            post.succeed()
+        self.posted = end
 
 
 @dataclass
@@ -50,6 +90,7 @@ class _IterationReplay:
     _gpu: Gpu
     _library: Library
     _conditions: IterationSettings
+    _gathers: ParameterGathers
     _faults: Sequence[Fault]
 
     def __post_init__(self) -> None:
@@ -70,7 +111,11 @@ class _IterationReplay:
             last.setdefault(max(leaving.bucket.tensors, default=0) + 1, []).append(at)
         last.setdefault(len(self._compute.backward_ps), [])
         self._segments = sorted(last.items())
+        self._buckets = len(self._exchange)
+        of_gathers = [gather.exchange for gather in self._gathers.in_order(self._conditions.accumulate)]
+        self._exchange = [*self._exchange, *of_gathers]
         # Timers keep what they have timed.
+        self._prices_ps: dict[int, int] = {}
         self._held: dict[tuple[int, tuple[int, ...]], GpuShare | None] = {}
         self._communicators, self._disturbance = self._make_communicators()
         self._of_rank = self._make_ranks()
@@ -96,7 +141,6 @@ class _IterationReplay:
         skewed = bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())
         if disturbance is None and skewed and can_skew(plan, self._timer):
             by_rank = SkewedCommunicator(
-                self._env,
                 plan,
                 self._timer,
                 self._gpu,
@@ -134,8 +178,10 @@ class _IterationReplay:
             equal = (tuple(each[rank] for each in differing), slower, late_ps)
             key = rank if isinstance(self._communicators, SkewedCommunicator) else equal
             if key not in classes:
-                scripts = tuple(leaving.recording.scripts[rank] for leaving in self._exchange)
-                device = GpuDevice(self._env, settings.streams, self._compute.memory_bound)
+                scripts = tuple(_awaiting_gradient(leaving.recording.scripts[rank]) for leaving in self._exchange)
+                shared = self._communicators
+                env = shared.of_rank[rank].env if isinstance(shared, SkewedCommunicator) else self._env
+                device = GpuDevice(env, settings.streams, self._compute.memory_bound)
                 classes[key] = IterationRanks(scripts, slower, float(self._factors[rank]), late_ps, device, rank)
             classes[key].ranks += 1
             of_rank.append(classes[key])
@@ -147,6 +193,9 @@ class _IterationReplay:
         if key not in self._held:
             cluster = self._timer.within(ranks).cluster
             self._held[key] = collective_gpu_share(timed, cluster, self._timer.profile, self._gpu)
+            if (taken := self._conditions.processor_s_per_byte) and timed.duration_ps:
+                taken_s = taken * timed.schedule.demand.buffer_bytes
+                self._held[key] = GpuShare(taken_s * PS_PER_S / timed.duration_ps, 0.0)
         held = self._held[key]
         if held is None:
             return lambda: None
@@ -161,9 +210,12 @@ class _IterationReplay:
         return end
 
     def run(self) -> Iterations:
-        env = self._env
-        over = env.all_of([env.process(self._compute_on(ranks)) for ranks in self._classes])
-        if not run_until(env, over):
+        over = [ranks.device.env.process(self._compute_on(ranks)) for ranks in self._classes]
+        if isinstance(self._communicators, SkewedCommunicator):
+            self._communicators.run()
+        else:
+            run_until(self._env, self._env.all_of(over))
+        if not all(each.processed for each in over):
             raise S2SimError("the iteration hangs: some ranks wait for what others never post")
         completed = tuple(sorted(self._communicators.completed, key=lambda each: (each.start_ps, each.calls)))
         by_call = {call: each for each in completed for call in each.calls}
@@ -197,7 +249,7 @@ class _IterationReplay:
         )
 
     def _compute_on(self, ranks: IterationRanks) -> Passing:
-        env, compute, settings = self._env, self._compute, self._conditions
+        env, compute, settings = ranks.device.env, self._compute, self._conditions
         freed: list[simpy.Event] = []
         for iteration, slower in enumerate(ranks.slower):
             ranks.begun_ps.append(int(env.now))
@@ -209,29 +261,35 @@ class _IterationReplay:
                 ended += [env.process(self._exchange_on(ranks, at, event, number)) for at, event in enumerate(ready)]
             if ranks.late_ps:
                 yield ranks.device.run("forward", ranks.late_ps)
+            queue = _GatherQueue(list(zip(ready, ended, strict=False))[self._buckets :], self._gathers.prefetch)
             for _ in range(settings.accumulate - 1):
-                yield ranks.device.run("forward", ceil(int(compute.forward_ps.sum()) * slower))
-                yield ranks.device.run("backward", ceil(int(compute.backward_ps.sum()) * slower))
+                yield from self._gathered_forward(ranks, slower, queue)
+                yield from self._backward(ranks, slower, None, queue)
             if settings.idle_ps:
                 ranks.idle.append((int(env.now), int(env.now) + settings.idle_ps))
                 yield env.timeout(settings.idle_ps)
-            yield from self._forward(ranks, slower, freed)
-            yield from self._backward(ranks, slower, ready)
+            yield from self._forward(ranks, slower, freed, queue)
+            yield from self._backward(ranks, slower, ready, queue)
             ranks.computing = False
             freed = ended
             if settings.waits_for_all or iteration == len(ranks.slower) - 1:
-                yield env.all_of(ended)
+                yield env.all_of(ended[: self._buckets])
                 if settings.waits_for_all and compute.optimizer_ps:
                     yield ranks.device.run("optimizer", ceil(compute.optimizer_ps * slower))
+                if count := len(self._gathers.after_step):
+                    queue.begin(count, count)
+                    yield env.all_of(ended)
             ranks.computing = True
         ranks.computing = False
         ranks.begun_ps.append(int(env.now))
 
-    def _forward(self, ranks: IterationRanks, slower: float, freed: Sequence[simpy.Event]) -> Passing:
+    def _forward(
+        self, ranks: IterationRanks, slower: float, freed: Sequence[simpy.Event], queue: _GatherQueue
+    ) -> Passing:
         """Run forward; a layer waits for its own parameters unless all have been waited for."""
         forward_ps = self._compute.forward_ps
         if self._conditions.waits_for_all or not freed:
-            yield ranks.device.run("forward", ceil(int(forward_ps.sum()) * slower))
+            yield from self._gathered_forward(ranks, slower, queue)
             return
         bucket_of = {tensor: at for at, leaving in enumerate(self._exchange) for tensor in leaving.bucket.tensors}
         for tensor in reversed(range(len(forward_ps))):
@@ -240,40 +298,63 @@ class _IterationReplay:
             if forward_ps[tensor]:
                 yield ranks.device.run("forward", ceil(int(forward_ps[tensor]) * slower))
 
-    def _backward(self, ranks: IterationRanks, slower: float, ready: Sequence[simpy.Event]) -> Passing:
-        """Run backward; a bucket is ready with the last of its gradients."""
-        kernels_ps, begin = np.ceil(self._compute.backward_ps * slower).astype(np.int64), 0
-        for end, buckets in self._segments:
-            segment_ps, begin = kernels_ps[begin:end], end
-            if segment_ps.any():
-                yield ranks.device.run("backward", *segment_ps.tolist())
-            for at in buckets:
-                ready[at].succeed()
+    def _gathered_forward(self, ranks: IterationRanks, slower: float, queue: _GatherQueue) -> Passing:
+        """Run forward between the arrivals of parameters."""
+        forward_ps, gathers, begin = self._compute.forward_ps[::-1], self._gathers.forward, 0
+        queue.begin(len(gathers), 1)
+        for end in [*(gather.at for gather in gathers[1:]), len(forward_ps)]:
+            kernels_ps = [ceil(int(forward_ps[begin:end].sum()) * slower)]
+            if gathers:
+                yield from queue.wait(ranks)
+                # Between which codec work for the next gather may run.
+                kernels_ps = [ceil(each * slower) for each in forward_ps[begin:end].tolist()]
+            yield ranks.device.run("forward", *(kernels_ps or [0]))
+            begin = end
+
+    def _backward(
+        self, ranks: IterationRanks, slower: float, ready: Sequence[simpy.Event] | None, queue: _GatherQueue
+    ) -> Passing:
+        """Run backward between the arrivals of parameters; a bucket is ready with the last of its gradients."""
+        backward_ps, begin = self._compute.backward_ps, 0
+        kernels_ps = np.ceil(backward_ps * slower).astype(np.int64)
+        stops = dict(self._segments) if ready else {len(kernels_ps): []}
+        needed = {gather.at for gather in self._gathers.backward}
+        queue.begin(len(needed), self._gathers.prefetch)
+        for end in sorted({*stops, *needed}):
+            segment_ps = kernels_ps[begin:end].tolist()
+            if not ready:
+                segment_ps = [ceil(int(backward_ps[begin:end].sum()) * slower)]
+            begin = end
+            if any(segment_ps) or not ready:
+                yield ranks.device.run("backward", *segment_ps)
+            if ready:
+                for at in stops.get(end, ()):
+                    ready[at].succeed()
+            if end in needed:
+                yield from queue.wait(ranks)
 
     def _exchange_on(self, ranks: IterationRanks, at: int, ready: simpy.Event, number: int) -> Passing:
-        """Run one bucket's program, and its share of the optimizer if layers are waited for separately."""
+        """Run a program, and a bucket's share of the optimizer if layers are waited for separately."""
         leaving, settings = self._exchange[at], self._conditions
-        early, late = split_at_gradient(ranks.scripts[at])
-        works = any(isinstance(step, Work) for step in ranks.scripts[at])
-        program = BucketProgram(
-            self._env,
-            ranks,
-            ready,
-            price_ps=partial(work_ps, gpu=self._gpu, pcie=self._timer.cluster.shape.pcie),
-            sync_ps=self._gpu.host_sync_ps,
-            loop_ps=settings.host_loop_ps * len(leaving.bucket.tensors) if works else 0,
-        )
-        assert ready.callbacks is not None
-        ready.callbacks.append(lambda _: ranks.ready.append((number, at, int(self._env.now))))
+        env, script = ranks.device.env, ranks.scripts[at]
+        program = BucketProgram(ranks, ready, self._price_ps, self._gpu.host_sync_ps)
+        if at < self._buckets:
+            assert ready.callbacks is not None
+            ready.callbacks.append(lambda _: ranks.ready.append((number, at, int(env.now))))
         ranks.programs += 1
         first_call = self._first_calls[-1] * number + self._first_calls[at]
         communicators = self._communicators_of(ranks)
-        for script in (early, (AwaitGradient(), *late)):
-            yield from run_script(self._env, script, leaving.recording.calls, communicators, program, first_call)
+        yield from run_script(env, script, leaving.recording.calls, communicators, program, first_call)
         if not settings.waits_for_all and self._compute.optimizer_ps:
             share = len(leaving.bucket.tensors) / max(1, len(self._compute.backward_ps))
             yield ranks.device.run("optimizer", ceil(self._compute.optimizer_ps * share))
         ranks.programs -= 1
+
+    def _price_ps(self, work: Work) -> int:
+        """Return the duration of codec work, which the scripts of all ranks share."""
+        if id(work) not in self._prices_ps:
+            self._prices_ps[id(work)] = work_ps(work, self._gpu, self._timer.cluster.shape.pcie)
+        return self._prices_ps[id(work)]
 
     def _spent(self, ranks: IterationRanks, by_call: Mapping[int, CompletedCalls]) -> RankActivity:
         own = {id(by_call[call]): call for call in ranks.posted_ps}

@@ -22,20 +22,25 @@ if TYPE_CHECKING:
     from s2sim.topology.shape import LinkSpec
 
 
+def measured_passes_s(work: Work, gpu: Gpu) -> float:
+    """Return what the measured passes of published code over dense tables take, at full bandwidth, in seconds."""
+    passes_bytes = work.dense_encode_bytes * gpu.dense_encode_passes + work.dense_decode_bytes * gpu.dense_decode_passes
+    return passes_bytes / gpu.memory_bandwidth_Bps
+
+
 def work_ps(work: Work, gpu: Gpu, pcie: LinkSpec | None = None) -> int:
     """Return the duration of codec work in integer picoseconds.
 
     Kernels take the longer of memory traffic at the reached bandwidth and operations at the reached peak (roofline:
-    Williams et al., CACM 2009); conversions between dense and coordinate form take measured passes at full bandwidth.
-    PCIe copies (free without a rate) and host work are sequential.
+    Williams et al., CACM 2009). PCIe copies (free without a rate) and host work are sequential.
     """
     computed = max(work.bytes_moved / gpu.stream_Bps, gpu.flops_s(work.flops))
-    converted = (
-        work.dense_encode_bytes * gpu.dense_encode_passes + work.dense_decode_bytes * gpu.dense_decode_passes
-    ) / gpu.memory_bandwidth_Bps
+    if not work.bytes_moved:
+        computed += measured_passes_s(work, gpu)
     copied = 0.0 if pcie is None else work.copied_bytes / pcie.rate_Bps
     return (
-        round((computed + converted + copied) * PS_PER_S)
+        round((computed + copied) * PS_PER_S)
+        + work.fixed_ps
         + work.launches * gpu.kernel_launch_ps
         + gpu.host_ps(work.host_steps)
     )

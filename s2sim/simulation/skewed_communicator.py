@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
+import simpy
 
 from s2sim.collectives.schedules.schedule import Schedule
-from s2sim.collectives.timing.critical_path import CriticalPath, UncontendedRun
+from s2sim.collectives.timing.critical_path import CriticalPath
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
-from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
-from s2sim.network.base import at_end_of_timestep, call_after
+from s2sim.libraries.lowering import SIZE_EXCHANGE, LocalWork, merge_into_launch
+from s2sim.network.base import at_end_of_timestep, call_now_or_after
 from s2sim.simulation.communicator import CompletedCalls, Launch, release_hosts
 from s2sim.simulation.plan import Plan, local_work_ps
 from s2sim.topology.hardware import Gpu
-
-if TYPE_CHECKING:
-    import simpy
 
 
 def lockstep_path(timed: TimedSchedule, ranks: int) -> CriticalPath | None:
@@ -66,194 +65,170 @@ class SkewedCommunicator:
 
     A rank takes part in a launch when it has posted all of its calls and is done with the previous launch; a message
     begins once both of its ranks take part, and a rank continues when its own messages are done. All ranks execute
-    launches in one order: the first rank that is free selects the next of its posted calls. If the times of messages
-    depend on concurrent ones, a launch begins with its last rank and ends on all ranks together.
+    launches in one order: the first rank that is free selects the next of its posted calls, of ranks that are free at
+    the same time that of the smallest number. If the times of messages depend on concurrent ones, a launch begins with
+    its last rank and ends on all ranks together.
+
+    Ranks have nothing but launches in common, so each is simulated alone, in an environment of its own, until it takes
+    part in the next one; when all do, that gives each rank's end.
 
     ``plan`` has calls of all ranks, one in flight at a time; ``factors`` scale the ranks' work; ``priorities`` has
     a number per call, of which the smallest is first. ``on_launch(timed, rank)`` is called when a rank takes part and
     returns the callback for its end. Ranks post at ``of_rank``; ``launches`` start when their last rank takes part.
     """
 
-    env: simpy.Environment
     plan: Plan
     timer: Timer
     gpu: Gpu
     factors: Sequence[float]
     priorities: Sequence[int]
     on_launch: Callable[[TimedSchedule, int], Callable[[], None]]
-    order: list[SharedProgram] = field(default_factory=list)
     ordered: set[int] = field(default_factory=set)
     launches: list[Launch] = field(default_factory=list)
     completed: list[CompletedCalls] = field(default_factory=list)
     _passages: dict[int, tuple[Schedule, CriticalPath | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.posted_ps = [0] * len(self.plan.lowered)
         self.of_rank = [RankCommunicator(self, rank, factor) for rank, factor in enumerate(self.factors)]
 
-    def next_is(self, calls: tuple[int, ...]) -> None:
-        """Make calls the next launch for all ranks."""
+    def run(self) -> None:
+        """Simulate all ranks until none has anything left to do, or all wait for what others never post."""
+        while able := [rank for rank in self.of_rank if rank.reaches(())]:
+            first = min(able, key=lambda rank: int(rank.env.now))
+            calls = first.chosen
+            if sum(rank.reaches(calls) for rank in self.of_rank) < len(self.of_rank):
+                return
+            self.ordered.update(calls)
+            self._execute(calls)
+
+    def _execute(self, calls: tuple[int, ...]) -> None:
+        """Let all ranks take part in the launches of some calls now, each at its own time."""
         lowered = [self.plan.lowered[call] for call in calls]
-        self.ordered.update(calls)
-        steps = list(zip(*(each.steps for each in lowered), strict=True))
-        before_ps = [self._local_ps(step.before for step in together) for together in steps]
-        self.order.append(SharedProgram(calls, steps, before_ps, self._local_ps(each.after for each in lowered)))
-
-    def _local_ps(self, local: Iterable[LocalWork]) -> int:
-        return local_work_ps(sum(local, LocalWork()), self.gpu, self.timer.cluster.shape.pcie)
-
-    def running(self, shared: SharedProgram, number: int) -> SkewedLaunch:
-        """Return one of the launches of some calls, begun with the first rank that takes part."""
-        if number not in shared.running:
-            steps = shared.steps[number]
+        free_ps = [int(rank.env.now) for rank in self.of_rank]
+        parts: list[tuple[TimedSchedule, bool, list[int], list[int]]] = []
+        for steps in zip(*(each.steps for each in lowered), strict=True):
+            start_ps = self._after_work_ps(free_ps, (step.before for step in steps))
             timed = self.timer.time(merge_into_launch([demand for step in steps for demand in step.demands]))
-            shared.running[number] = running = SkewedLaunch(timed, tuple(zip(shared.calls, steps, strict=True)))
+            free_ps = self._ends_ps(timed, start_ps)
+            launch_parts = tuple(zip(calls, steps, strict=True))
+            self.launches.append(Launch(launch_parts, timed, (), max(start_ps), max(free_ps)))
+            parts.append((timed, steps[0].what != SIZE_EXCHANGE, start_ps, free_ps))
+        over_ps = self._after_work_ps(free_ps, (each.after for each in lowered))
+        posted_ps = max(rank.posted_ps.pop(call) for rank in self.of_rank for call in calls)
+        self.completed.append(CompletedCalls(calls, posted_ps, max(over_ps)))
+        for number, rank in enumerate(self.of_rank):
+            own = [(timed, releases, start_ps[number], end_ps[number]) for timed, releases, start_ps, end_ps in parts]
+            rank.take_part(calls, own, over_ps[number])
 
-            def on_complete() -> None:
-                del shared.running[number]
-                now = int(self.env.now)
-                self.launches.append(Launch(running.parts, running.timed, (), running.last_ps, now))
+    def _after_work_ps(self, free_ps: list[int], local: Iterable[LocalWork]) -> list[int]:
+        work_ps = local_work_ps(sum(local, LocalWork()), self.gpu, self.timer.cluster.shape.pcie)
+        if not work_ps:
+            return free_ps
+        return [now_ps + ceil(work_ps * factor) for now_ps, factor in zip(free_ps, self.factors, strict=True)]
 
-            schedule, done = timed.schedule, running.rank_done
-            if id(schedule) not in self._passages:
-                self._passages[id(schedule)] = schedule, lockstep_path(timed, len(self.of_rank))
-            passage = self._passages[id(schedule)][1]
-            if passage is None:
-                running.run = _BarrierLaunch(self.env, timed.duration_ps, len(self.of_rank), on_complete, done)
-            else:
-                running.run = UncontendedRun(self.env, schedule, passage, on_complete, on_rank_done=done)
-        return shared.running[number]
-
-
-@dataclass(slots=True, eq=False)
-class SkewedLaunch:
-    """A launch in flight, and when each rank that takes part is done."""
-
-    timed: TimedSchedule
-    parts: tuple[tuple[int, LaunchStep], ...]
-    run: UncontendedRun | _BarrierLaunch = field(init=False)
-    done: dict[int, simpy.Event] = field(default_factory=dict)
-    last_ps: int = 0
-
-    def rank_done(self, rank: int) -> None:
-        """Let a rank continue."""
-        self.done.pop(rank).succeed()
-
-
-@dataclass(slots=True, eq=False)
-class SharedProgram:
-    """Calls that execute their steps together."""
-
-    calls: tuple[int, ...]
-    steps: list[tuple[LaunchStep, ...]]
-    before_ps: list[int]
-    after_ps: int
-    running: dict[int, SkewedLaunch] = field(default_factory=dict)
-    ranks_done: int = 0
+    def _ends_ps(self, timed: TimedSchedule, start_ps: list[int]) -> list[int]:
+        """Return when each rank is done with a launch in which it takes part at a given time."""
+        schedule = timed.schedule
+        if id(schedule) not in self._passages:
+            self._passages[id(schedule)] = schedule, lockstep_path(timed, len(self.of_rank))
+        passage = self._passages[id(schedule)][1]
+        if passage is None:
+            return [max(start_ps) + timed.duration_ps] * len(start_ps)
+        ends_ps: list[int] = passage.ends_ps(np.array(start_ps) + schedule.launch_ps).tolist()
+        return ends_ps
 
 
 @dataclass(eq=False)
 class RankCommunicator:
-    """The communicator of one rank: ``done``, ``released`` (the host waits for it) and ``ended_ps`` of each call."""
+    """The communicator of one rank: ``done``, ``released`` (the host waits for it) and ``ended_ps`` of each call.
+
+    Where it can take part in a launch, it has ``chosen`` the next calls.
+    """
 
     shared: SkewedCommunicator
     rank: int
     factor: float
+    env: simpy.Environment = field(default_factory=simpy.Environment)
     ended_ps: dict[int, int] = field(default_factory=dict)
+    posted_ps: dict[int, int] = field(default_factory=dict)
+    chosen: tuple[int, ...] = ()
     _ready: list[int] = field(default_factory=list)
-    _posted: set[int] = field(default_factory=set)
     _queue: list[list[int]] = field(default_factory=list)
-    _place: int = 0
     _busy: bool = False
+    _on_end: Callable[[], None] = field(init=False)
 
     def __post_init__(self) -> None:
-        env, lowered = self.shared.env, self.shared.plan.lowered
-        self.done = [env.event() for _ in lowered]
-        self.released = [env.event() if each.blocks_host else None for each in lowered]
+        lowered = self.shared.plan.lowered
+        self.done = [self.env.event() for _ in lowered]
+        self.released = [self.env.event() if each.blocks_host else None for each in lowered]
 
     def post(self, call: int, _ranks: int) -> None:
         """Post a call on this rank."""
-        self.shared.posted_ps[call] = int(self.shared.env.now)
         self._ready.append(call)
         if len(self._ready) == 1:
-            at_end_of_timestep(self.shared.env, self._take_ready)
+            at_end_of_timestep(self.env, self._take_ready)
 
     def _take_ready(self) -> None:
         ready, self._ready = self._ready, []
-        self._posted.update(ready)
+        self.posted_ps.update(dict.fromkeys(ready, int(self.env.now)))
         plan, priorities = self.shared.plan, self.shared.priorities
         together_by: dict[Hashable, list[int]] = {}
         for call in ready:
             kinds: Hashable = plan.lowered[call].kinds if plan.groups else call
             together_by.setdefault((priorities[call], kinds), []).append(call)
         self._queue += together_by.values()
-        self._start_next()
+        self._choose()
 
-    def _start_next(self) -> None:
-        """Take part in the next launch if this rank can; select it if no other rank has."""
-        shared = self.shared
+    def _choose(self) -> None:
+        """Choose the next of the posted calls if this rank is free."""
         if self._busy:
             return
-        if self._place == len(shared.order):
-            left = [[call for call in calls if call not in shared.ordered] for calls in self._queue]
-            self._queue = [calls for calls in left if calls]
-            if not self._queue:
-                return
-            first = min(self._queue, key=lambda calls: shared.priorities[calls[0]])
-            shared.next_is(tuple(first))
-        following = shared.order[self._place]
-        if self._posted.issuperset(following.calls):
-            self._place += 1
-            self._busy = True
-            shared.env.process(self._execute(following))
+        ordered = self.shared.ordered
+        left = [[call for call in calls if call not in ordered] for calls in self._queue]
+        self._queue = [calls for calls in left if calls]
+        if self._queue:
+            first = min(self._queue, key=lambda calls: self.shared.priorities[calls[0]])
+            self.chosen = tuple(first)
 
-    def _execute(self, shared: SharedProgram) -> Generator[simpy.Event, None, None]:
-        env = self.shared.env
-        for number, steps in enumerate(shared.steps):
-            yield from self._work(shared.before_ps[number])
-            if steps[0].what != SIZE_EXCHANGE:
-                release_hosts(self.released, shared.calls)
-            running = self.shared.running(shared, number)
-            over = self.shared.on_launch(running.timed, self.rank)
-            running.last_ps = int(env.now)
-            ended = running.done[self.rank] = env.event()
-            running.run.post((self.rank,))
-            yield ended
-            over()
-        yield from self._work(shared.after_ps)
-        self._busy = False
-        now = int(env.now)
-        shared.ranks_done += 1
-        if shared.ranks_done == len(self.shared.of_rank):
-            start_ps = max(self.shared.posted_ps[call] for call in shared.calls)
-            self.shared.completed.append(CompletedCalls(shared.calls, start_ps, now))
-        for call in shared.calls:
-            self.ended_ps[call] = now
-            self.done[call].succeed()
-        self._start_next()
+    def reaches(self, calls: tuple[int, ...]) -> bool:
+        """Simulate this rank until it has posted ``calls`` and is free; () is for any calls, which it then chooses."""
+        step = self.env.step
+        with suppress(simpy.core.EmptySchedule):
+            while not self.chosen:
+                step()
+            while not self.posted_ps.keys() >= set(calls):
+                step()
+            return True
+        return False
 
-    def _work(self, work_ps: int) -> Generator[simpy.Event, None, None]:
-        if work_ps:
-            yield self.shared.env.timeout(ceil(work_ps * self.factor))
+    def take_part(
+        self, calls: tuple[int, ...], launches: Iterable[tuple[TimedSchedule, bool, int, int]], over_ps: int
+    ) -> None:
+        """Take part in launches, which may release the host, from one time to another each; calls then are over."""
+        self._busy, self.chosen = True, ()
+        due: dict[int, list[Callable[[], None]]] = {}
+        for timed, releases, start_ps, end_ps in launches:
+            due.setdefault(start_ps, []).append(partial(self._begin, timed, calls if releases else ()))
+            due.setdefault(end_ps, []).append(self._end)
+        due.setdefault(over_ps, []).append(partial(self._leave, calls))
+        for at_ps, actions in due.items():
+            call_now_or_after(self.env, at_ps - int(self.env.now), partial(_call_each, actions))
 
-
-@dataclass(slots=True)
-class _BarrierLaunch:
-    """A launch that begins with its last rank and ends on all ranks together."""
-
-    env: simpy.Environment
-    duration_ps: int
-    ranks: int
-    on_complete: Callable[[], None]
-    on_rank_done: Callable[[int], None]
-    posted: int = 0
-
-    def post(self, ranks: Sequence[int]) -> None:
-        self.posted += len(ranks)
-        if self.posted == self.ranks:
-            call_after(self.env, self.duration_ps, self._end)
+    def _begin(self, timed: TimedSchedule, calls: tuple[int, ...]) -> None:
+        release_hosts(self.released, calls)
+        self._on_end = self.shared.on_launch(timed, self.rank)
 
     def _end(self) -> None:
-        for rank in range(self.ranks):
-            self.on_rank_done(rank)
-        self.on_complete()
+        self._on_end()
+
+    def _leave(self, calls: tuple[int, ...]) -> None:
+        self._busy = False
+        for call in calls:
+            self.ended_ps[call] = int(self.env.now)
+            self.done[call].succeed()
+        self._choose()
+
+
+def _call_each(actions: Sequence[Callable[[], None]]) -> None:
+    for action in actions:
+        action()

@@ -1,7 +1,5 @@
 """The cells of a sweep, computed: those that differ in their reducers alone share a run."""
 
-from __future__ import annotations
-
 import sys
 import time
 import warnings
@@ -56,10 +54,7 @@ def cell_key(cell: Cell) -> str:
 
 
 def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
-    """Return the jobs of cells that have specs, those with the same recordings next to each other.
-
-    First comes one of each recording, few ranks first, which those that follow take from the store.
-    """
+    """Return the jobs of cells with specs, first one of each recording, few ranks first, which others then reuse."""
     groups: dict[Any, list[tuple[str, ClusterSpec]]] = {}
     seen = set()
     for cell, key in cells:
@@ -97,23 +92,24 @@ def compute_jobs(jobs: Sequence[Job]) -> list[Outcome]:
 def _compute(job: Job) -> list[Outcome]:
     begun = time.process_time()
     try:
-        with warnings.catch_warnings(action="ignore", category=S2SimWarning):
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always", S2SimWarning)
             answers = _answers(job)
     except Exception as error:  # noqa: BLE001 # a cell that fails must not take others with it
         if len(job.cells) > 1:
             # One of them may be the reason.
             return compute_jobs([Job((cell,)) for cell in job.cells])
-        spent_s = time.process_time() - begun
-        return [Outcome.without_answer(job.cells[0][0], *_refusal(error), spent_s, _peak_bytes())]
-    spent_s = (time.process_time() - begun) / len(job.cells)
-    outcomes = []
+        cpu_s = time.process_time() - begun
+        return [Outcome.without_answer(job.cells[0][0], *_refusal(error), cpu_s, _peak_bytes())]
+    cpu_s = (time.process_time() - begun) / len(job.cells)
+    found = []
     for key, lines, details, inputs in answers:
+        if warned:
+            details["warnings"] = list(dict.fromkeys(str(each.message) for each in warned))
         done = any(line.state == "done" for line in lines)
         reason = None if done else lines[0].reason
-        outcomes.append(
-            Outcome(key, "done" if done else "refused", reason, spent_s, _peak_bytes(), lines, details, inputs)
-        )
-    return outcomes
+        found.append(Outcome(key, "done" if done else "refused", reason, cpu_s, _peak_bytes(), lines, details, inputs))
+    return found
 
 
 def _refusal(error: Exception) -> tuple[State, str]:
@@ -159,7 +155,7 @@ def _answers(job: Job) -> list[_Answer]:
 def _run_answers(job: Job, first: RunSpec) -> list[_Answer]:
     asked = [spec.reducers for _, spec in job.cells if isinstance(spec, RunSpec)]
     spec = replace(first, reducers=tuple(dict.fromkeys(name for names in asked for name in names)))
-    result = run(spec=spec, break_even=False, thorough=False, gate=refuse_too_large)
+    result = run(spec=spec, break_even=False, thorough=False, sensitivity=False, gate=refuse_too_large)
     answers: list[_Answer] = []
     for (key, _), names in zip(job.cells, asked, strict=True):
         # Without reducers in the spec, those that suit the gradients.

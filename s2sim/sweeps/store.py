@@ -4,8 +4,6 @@ A cell is stored under the hash of all that its answer follows from, in one tran
 stays, whatever happens to the process, and is never there twice.
 """
 
-# ruff: noqa: S608 # statements are made of constants alone
-
 from __future__ import annotations
 
 import json
@@ -20,8 +18,9 @@ from typing import Any, Literal, TypeAlias
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.json_form import SCHEMA_VERSION
+from s2sim.files import read_toml
 from s2sim.provenance import content_hash
-from s2sim.sweeps.study import Cell, axis_text
+from s2sim.sweeps.study import Cell, Study, axis_text
 from s2sim.tables import Table
 
 State: TypeAlias = Literal["done", "refused", "failed", "too large"]
@@ -76,28 +75,8 @@ class Outcome:
         return cls(key, state, reason, cpu_s, memory_bytes, (Line(None, state, reason),), {}, {})
 
 
-_SCHEMA = f"""
-CREATE TABLE IF NOT EXISTS studies (
-    sha256 TEXT PRIMARY KEY, what TEXT NOT NULL, study TEXT NOT NULL, axes TEXT NOT NULL, started TEXT NOT NULL);
-CREATE TABLE IF NOT EXISTS plan (
-    study TEXT NOT NULL, cell INTEGER NOT NULL, key TEXT NOT NULL, axes TEXT NOT NULL, PRIMARY KEY (study, cell));
-CREATE TABLE IF NOT EXISTS inputs (sha256 TEXT PRIMARY KEY, json BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS cells (
-    key TEXT PRIMARY KEY, state TEXT NOT NULL, reason TEXT, cpu_s REAL NOT NULL, memory_bytes INTEGER NOT NULL,
-    finished TEXT NOT NULL, inputs TEXT NOT NULL, details BLOB NOT NULL);
-CREATE TABLE IF NOT EXISTS lines (
-    key TEXT NOT NULL, position INTEGER NOT NULL, {", ".join(COLUMNS)}, PRIMARY KEY (key, position));
-"""
-
-_INSERT_LINE = f"INSERT INTO lines VALUES ({', '.join('?' * (2 + len(COLUMNS)))})"
-# What another store has and this one has not.
-_NEW = f"SELECT key FROM other.cells WHERE key NOT IN (SELECT key FROM cells WHERE state IN {_FINAL})"
-_MERGE = (
-    f"DELETE FROM lines WHERE key IN ({_NEW})",
-    f"INSERT OR REPLACE INTO lines SELECT * FROM other.lines WHERE key IN ({_NEW})",
-    f"INSERT OR REPLACE INTO cells SELECT * FROM other.cells WHERE key IN ({_NEW})",
-    *(f"INSERT OR IGNORE INTO {table} SELECT * FROM other.{table}" for table in ("inputs", "studies", "plan")),
-)
+_SQL = read_toml(Path(__file__).with_name("statements.toml"), S2SimError)
+_COLUMNS, _NEW = ", ".join(COLUMNS), _SQL["new"].format(final=_FINAL)
 
 
 def _pack(value: Any) -> bytes:
@@ -121,7 +100,7 @@ class SweepStore:
             self._connection.execute("PRAGMA journal_mode=WAL")
             # A transaction is on the disk before the next begins, even if the power fails.
             self._connection.execute("PRAGMA synchronous=FULL")
-            self._connection.executescript(_SCHEMA)
+            self._connection.executescript(_SQL["schema"].format(columns=_COLUMNS))
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             raise S2SimError(f"{path} cannot be used as the store of a sweep: {error}") from None
 
@@ -165,11 +144,11 @@ class SweepStore:
 
     def finished(self) -> set[str]:
         """Return the keys of the cells that need not be computed again."""
-        rows = self._connection.execute(f"SELECT key FROM cells WHERE state IN {_FINAL}")  # a constant
-        return {key for (key,) in rows}
+        return {key for (key,) in self._connection.execute(_SQL["finished"].format(final=_FINAL))}
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Store cells in one transaction; those that are there stay, unless they had failed."""
+        insert = _SQL["insert_line"].format(marks=", ".join("?" * (2 + len(COLUMNS))))
         with self._transaction() as connection:
             for each in outcomes:
                 inputs = content_hash(each.inputs)
@@ -182,7 +161,7 @@ class SweepStore:
                 connection.execute("INSERT OR REPLACE INTO cells VALUES (?, ?, ?, ?, ?, ?, ?, ?)", (*values, packed))
                 connection.execute("DELETE FROM lines WHERE key = ?", values[:1])
                 lines = [(each.key, position, *astuple(line)) for position, line in enumerate(each.lines)]
-                connection.executemany(_INSERT_LINE, lines)
+                connection.executemany(insert, lines)
 
     def merge(self, other: Path) -> None:
         """Add what another store has and this one has not."""
@@ -190,49 +169,60 @@ class SweepStore:
             connection.execute("ATTACH DATABASE ? AS other", (str(other),))
         try:
             with self._transaction() as connection:
-                for statement in _MERGE:
+                for statement in _SQL["merge"].format(new=_NEW).split(";"):
                     connection.execute(statement)
         finally:
             self._connection.execute("DETACH DATABASE other")
 
     def latest(self) -> tuple[str, str, list[str]]:
         """Return the hash of the study that was begun last, what it computes, and the names of its axes."""
+        with self._reading():
+            sha256, what, _, axes = self._study()
+            return sha256, what, json.loads(axes)
+
+    def _study(self) -> tuple[str, str, str, str]:
         with self._reading() as connection:
-            row = connection.execute("SELECT sha256, what, axes FROM studies ORDER BY started DESC").fetchone()
+            row: tuple[str, str, str, str] | None = connection.execute(_SQL["study"]).fetchone()
             if row is None:
                 raise S2SimError(f"{self.path.parent} holds no study: s2sim sweep STUDY.toml --out {self.path.parent}")
-            return row[0], row[1], json.loads(row[2])
+            return row
+
+    def planned(self) -> tuple[Study, list[tuple[str, list[Any]]]]:
+        """Return the study that was begun last, and the key and the values of the axes of each of its cells."""
+        with self._reading() as connection:
+            sha256, _, text, _ = self._study()
+            rows = connection.execute(_SQL["plan"], (sha256,)).fetchall()
+            return Study.load(json.loads(text)), [(key, json.loads(axes)) for key, axes in rows]
+
+    def answer(self, key: str) -> tuple[State, str | None, dict[str, Any]] | None:
+        """Return state, reason and result of the cell with a key; None if it is not there."""
+        with self._reading() as connection:
+            row = connection.execute(_SQL["answer"], (key,)).fetchone()
+            return None if row is None else (row[0], row[1], json.loads(zlib.decompress(row[2])))
+
+    def lines(self, key: str) -> list[dict[str, Any]]:
+        """Return the lines of the cell with a key, none if it is not there."""
+        with self._reading() as connection:
+            rows = connection.execute(_SQL["lines"].format(columns=_COLUMNS), (key,)).fetchall()
+            return [dict(zip(COLUMNS, row, strict=True)) for row in rows]
 
     def rows(self, study: str) -> Iterator[tuple[int, list[Any], dict[str, Any]]]:
         """Yield number, values of the axes and each line of the study's finished cells, in their order."""
-        query = (
-            f"SELECT plan.cell, plan.axes, {', '.join(f'lines.{name}' for name in COLUMNS)} FROM plan "
-            "JOIN lines ON lines.key = plan.key WHERE plan.study = ? ORDER BY plan.cell, lines.position"
-        )
         with self._reading() as connection:
-            for cell, axes, *values in connection.execute(query, (study,)):
+            for cell, axes, *values in connection.execute(_SQL["rows"].format(columns=_COLUMNS), (study,)):
                 line = dict(zip(COLUMNS, values, strict=True))
                 line["chosen"] = None if line["chosen"] is None else bool(line["chosen"])
                 yield cell, json.loads(axes), line
 
     def counts(self, study: str) -> dict[str, int]:
         """Return how many of the study's cells are in each state, ``missing`` those that were not computed."""
-        query = (
-            "SELECT coalesce(cells.state, 'missing'), count(*) FROM plan LEFT JOIN cells ON cells.key = plan.key "
-            "WHERE plan.study = ? GROUP BY 1"
-        )
         with self._reading() as connection:
-            return dict(connection.execute(query, (study,)).fetchall())
+            return dict(connection.execute(_SQL["counts"], (study,)).fetchall())
 
     def details(self, study: str, cell: int) -> dict[str, Any]:
         """Return the stored result of a cell, with the inputs of its run record."""
-        query = (
-            "SELECT cells.state, cells.reason, cells.cpu_s, cells.memory_bytes, cells.details, inputs.json FROM plan "
-            "JOIN cells ON cells.key = plan.key JOIN inputs ON inputs.sha256 = cells.inputs "
-            "WHERE plan.study = ? AND plan.cell = ?"
-        )
         with self._reading() as connection:
-            row = connection.execute(query, (study, cell)).fetchone()
+            row = connection.execute(_SQL["details"], (study, cell)).fetchone()
             if row is None:
                 raise S2SimError(f"{self.path.parent}: cell {cell} has not been computed")
             state, reason, cpu_s, memory_bytes, details, inputs = row
@@ -262,8 +252,7 @@ class SweepResult:
                 named = {name: axis_text(value) for name, value in zip(axes, values, strict=True)}
                 first = {"cell": cell, "state": line["state"], "reason": line["reason"]}
                 rows.append({**first, **named, **{name: line[name] for name in _OF_LINES}})
-            columns = (*_FIRST, *axes, *_OF_LINES)
-            return cls(file, what, tuple(axes), store.counts(study), Table(columns, tuple(rows)))
+            return cls(file, what, tuple(axes), store.counts(study), Table((*_FIRST, *axes, *_OF_LINES), tuple(rows)))
 
     @property
     def rows(self) -> tuple[dict[str, Any], ...]:

@@ -13,11 +13,11 @@ from math import prod
 from pathlib import Path
 from typing import Any, ClassVar, Literal, get_origin, get_type_hints
 
-from s2sim.conditions import holds
 from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
 from s2sim.experiment.cluster_spec import ClusterSpec, options_of
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import read_toml
+from s2sim.tables import holds
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps
 
@@ -76,7 +76,7 @@ class Study:
 
     def cells(self) -> list[Cell]:
         """Return the cells: every combination of the axes, or a sample, that meets the conditions."""
-        base = {canonical_field(self.what, name): value for name, value in flat_fields(self.base).items()}
+        base = self.base_fields()
         names = self.axis_names()
         axes = [_Axis.of(name, value) for name, value in flat_fields(self.axes).items()]
         lengths = {name: len(values) for name, values in self.zip.items()}
@@ -98,6 +98,10 @@ class Study:
         if not found:
             raise OptionError("study: no cell is left: look at [axes] and at [where]")
         return found
+
+    def base_fields(self) -> dict[str, Any]:
+        """Return the fields that are the same in all cells, by the names that specs and topologies have for them."""
+        return {canonical_field(self.what, name): value for name, value in flat_fields(self.base).items()}
 
     def axis_names(self) -> tuple[str, ...]:
         """Return the names of the fields that vary."""
@@ -258,13 +262,13 @@ class Scale:
         if all(isinstance(end, int | float) for end in (first, last)):
             return cls("", 1.0, float, all(isinstance(end, int) for end in (first, last)))  # type: ignore[arg-type]
         match = _QUANTITY.fullmatch(str(first))
-        for parse in (parse_rate_Bps, parse_size_bytes, parse_time_ps):
-            with suppress(S2SimError):
-                parse(first), parse(last)
-                assert match is not None
-                is_size = parse is parse_size_bytes
-                unit = "B" if is_size else match[2]
-                return cls(unit, 1.0 if is_size else float(parse(f"1{unit}")), parse, is_size)
+        if match is not None:
+            for parse in (parse_rate_Bps, parse_size_bytes, parse_time_ps):
+                with suppress(S2SimError):
+                    parse(first), parse(last)
+                    is_size = parse is parse_size_bytes
+                    unit = "B" if is_size else match[2]
+                    return cls(unit, 1.0 if is_size else float(parse(f"1{unit}")), parse, is_size)
         raise OptionError(f"{name}: {first!r} and {last!r} are neither numbers nor rates, sizes or times")
 
     def number(self, text: Any) -> float:

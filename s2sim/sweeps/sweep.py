@@ -1,25 +1,224 @@
-"""A sweep: the cells of a study, computed, stored as they finish, and gone on with where it was interrupted."""
-
-from __future__ import annotations
+"""A sweep: the cells of a study, computed by engines, stored as they finish, gone on with where it was interrupted."""
 
 import json
+import os
+import signal
+import sys
+import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from contextlib import closing
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing, contextmanager, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
+from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeAlias
+from types import ModuleType
+from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.costs import Cost
-from s2sim.experiment.recording_store import cache_folder
-from s2sim.machine import usable_cores
-from s2sim.provenance import content_hash
-from s2sim.sweeps.compute import Job, cell_key, job_cost, make_jobs
-from s2sim.sweeps.engine import Dask, Engine, InProcess, Processes
+from s2sim.experiment.recording_store import VARIABLE, recording_store
+from s2sim.provenance import content_hash, usable_cores
+from s2sim.sweeps.compute import Job, cell_key, compute_jobs, job_cost, make_jobs
 from s2sim.sweeps.store import FILE, Outcome, SweepResult, SweepStore
 from s2sim.sweeps.study import Cell, Study
+
+P = ParamSpec("P")
+T = TypeVar("T")
+Chunk = tuple[Job, ...]
+
+
+class InProcess:
+    """Runs chunks in this process, one after the other."""
+
+    workers = 1
+
+    def __init__(self, cache: str) -> None:
+        self._cache_before = os.environ.get(VARIABLE, "")
+        os.environ[VARIABLE] = cache
+        self._waiting: list[Chunk] = []
+
+    def submit(self, chunk: Chunk) -> None:
+        """Begin a chunk."""
+        self._waiting.append(chunk)
+
+    def finished(self, timeout_s: float) -> list[list[Outcome]]:
+        """Return the answers of the chunk that was submitted first."""
+        return [compute_jobs(self._waiting.pop(0))]
+
+    def close(self) -> None:
+        """Forget what was submitted."""
+        os.environ[VARIABLE] = self._cache_before
+        self._waiting.clear()
+
+
+def _prepare_worker(parent: int, cache: str) -> None:
+    """Leave Ctrl-C to the parent, and end with it even if it is killed."""
+    os.environ[VARIABLE] = cache
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(0.5)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
+
+
+@contextmanager
+def _hidden_main() -> Iterator[None]:
+    """Keep processes that are spawned from running the script of the user, which may have no guard, once more."""
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
+        yield
+    finally:
+        sys.modules["__main__"] = main
+
+
+def start_pool(workers: int, cache: str) -> ProcessPoolExecutor:
+    """Return processes that use one store of recordings, and end with this one."""
+    context = get_context("spawn")
+    return ProcessPoolExecutor(workers, context, initializer=_prepare_worker, initargs=(os.getpid(), cache))
+
+
+def submit(pool: ProcessPoolExecutor, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
+    """Begin a function in a process of a pool."""
+    with _hidden_main():
+        return pool.submit(function, *arguments, **named)
+
+
+def kill_pool(pool: ProcessPoolExecutor) -> None:
+    """End the processes of a pool, and what they do."""
+    processes = list((pool._processes or {}).values())  # noqa: SLF001 # there is no other way to stop work
+    pool.shutdown(wait=False, cancel_futures=True)
+    for process in processes:
+        with suppress(OSError, ValueError):
+            process.kill()
+    for process in processes:
+        process.join()
+
+
+def shared_recordings(folder: Path) -> str:
+    """Return the folder of the store of recordings, in ``folder`` if the user wants none elsewhere."""
+    store = recording_store()
+    return str(folder / "recordings" if store is None else store.folder)
+
+
+class Processes:
+    """Processes of this machine; after one is killed, what ran begins again job by job, to find the one that kills."""
+
+    def __init__(self, workers: int, cache: str) -> None:
+        self.workers = workers
+        self._cache = cache
+        self._waiting: deque[Chunk] = deque()
+        self._running: dict[Future[list[Outcome]], Chunk] = {}
+        self._one_by_one = 0  # How many of those that wait run alone
+        self._pool = start_pool(workers, cache)
+
+    def submit(self, chunk: Chunk) -> None:
+        """Begin a chunk, at once or when a process is free."""
+        self._waiting.append(chunk)
+        self._fill()
+
+    def _fill(self) -> None:
+        while self._waiting and len(self._running) < (1 if self._one_by_one else self.workers + 1):
+            chunk = self._waiting.popleft()
+            self._running[submit(self._pool, compute_jobs, chunk)] = chunk
+
+    def finished(self, timeout_s: float) -> list[list[Outcome]]:
+        """Return the answers of the chunks that finish first."""
+        done, _ = wait(self._running, timeout_s, FIRST_COMPLETED)
+        found = []
+        for future in done:
+            try:
+                found.append(future.result())
+            except BrokenProcessPool:
+                continue
+            del self._running[future]
+            self._one_by_one = max(0, self._one_by_one - 1)
+        if len(found) < len(done):
+            found += self._restart()
+        self._fill()
+        return found
+
+    def _restart(self) -> list[list[Outcome]]:
+        """Begin again after a process was killed; return the outcomes of a job that ran alone then."""
+        lost = [(job,) for chunk in self._running.values() for job in chunk]
+        self.close()
+        self._pool = start_pool(self.workers, self._cache)
+        if self._one_by_one and len(lost) == 1:
+            self._one_by_one -= 1
+            return [[killed(key) for key, _ in lost[0][0].cells]]
+        self._waiting.extendleft(reversed(lost))
+        self._one_by_one += len(lost)
+        return []
+
+    def close(self) -> None:
+        """Kill the processes."""
+        kill_pool(self._pool)
+        self._running.clear()
+
+
+def killed(key: str) -> Outcome:
+    """Return the outcome of a cell whose process died."""
+    why = "the process was killed, as happens where memory ends: take fewer --jobs, workers or parameters"
+    return Outcome.without_answer(key, "failed", why)
+
+
+class Dask:
+    """Runs chunks on the workers of a dask.distributed cluster, which have s2sim installed."""
+
+    def __init__(self, address: str, jobs: int | None) -> None:
+        try:
+            import distributed
+        except ImportError:
+            raise S2SimError("--dask needs dask.distributed: pip install 's2sim[cluster]'") from None
+        try:
+            library: Any = distributed
+            cluster: Any = library.LocalCluster(n_workers=jobs, threads_per_worker=1) if address == "local" else address
+            self._client = library.Client(
+                **({"scheduler_file": address} if address.endswith(".json") else {"address": cluster}), timeout="20s"
+            )
+        except (OSError, TimeoutError, ValueError) as error:
+            raise S2SimError(f"--dask {address}: there is no scheduler: {error}") from None
+        self._cluster: Any = cluster if address == "local" else None
+        self.workers = max(1, len(self._client.scheduler_info()["workers"]))
+        self._executor = self._client.get_executor(pure=False, retries=2)
+        self._running: dict[Future[list[Outcome]], Chunk] = {}
+
+    def submit(self, chunk: Chunk) -> None:
+        """Begin a chunk; one whose worker dies begins again on another."""
+        self._running[self._executor.submit(compute_jobs, chunk)] = chunk
+
+    def finished(self, timeout_s: float) -> list[list[Outcome]]:
+        """Return the answers of the chunks that finish first."""
+        from distributed import KilledWorker
+
+        done, _ = wait(self._running, timeout_s, FIRST_COMPLETED)
+        found = []
+        for future in done:
+            chunk = self._running.pop(future)
+            try:
+                found.append(future.result())
+            except KilledWorker:
+                found.append([killed(key) for job in chunk for key, _ in job.cells])
+        return found
+
+    def close(self) -> None:
+        """Cancel what runs, and leave the cluster."""
+        with suppress(Exception):
+            self._executor.shutdown(wait=False)
+        self._client.close()
+        if self._cluster is not None:
+            self._cluster.close()
+
+
+Engine: TypeAlias = InProcess | Processes | Dask
+"""Runs chunks of jobs; ``finished`` waits up to a timeout in seconds, and ``close`` loses what was not returned."""
 
 # A chunk is stored in one transaction, and lost as a whole if the sweep is killed.
 _LARGEST_CHUNK = {"run": 1, "collective": 64}
@@ -66,11 +265,9 @@ SweepWatcher: TypeAlias = Callable[[SweepProgress], None]
 def plan_sweep(study: Study, store: SweepStore, shard: tuple[int, int] = (1, 1)) -> SweepPlan:
     """Return the cells of a study, or of the one of several shards, and the jobs that are left."""
     cells = [(cell, cell_key(cell)) for cell in study.cells()]
-    number, count = shard
-    own = {key for job in make_jobs(cells)[number - 1 :: count] for key, _ in job.cells}
-    kept = [
-        (cell, key) for cell, key in cells if key in own or (cell.spec is None and cell.number % count == number - 1)
-    ]
+    part, count = shard
+    own = {key for job in make_jobs(cells)[part - 1 :: count] for key, _ in job.cells}
+    kept = [(cell, key) for cell, key in cells if key in own or (cell.spec is None and cell.number % count == part - 1)]
     finished = store.finished()
     left = [(cell, key) for cell, key in kept if key not in finished]
     return SweepPlan(study, tuple(kept), tuple(make_jobs(left)), len(kept) - len(left))
@@ -152,8 +349,7 @@ def _make_engine(folder: Path, jobs: int | None, dask: str | None, plan: SweepPl
     if jobs is not None and jobs < 1:
         raise OptionError(f"--jobs {jobs}: at least one process is needed")
     workers = min(jobs or usable_cores(), len(plan.jobs))
-    # Processes share recordings through the store, which is in the sweep's folder if the user wants none elsewhere.
-    cache = str(cache_folder() or folder / "recordings")
+    cache = shared_recordings(folder)
     return InProcess(cache) if workers == 1 else Processes(workers, cache)
 
 
@@ -173,8 +369,7 @@ def _work(plan: SweepPlan, store: SweepStore, engine: Engine, watcher: SweepWatc
         if watcher is not None:
             elapsed_s = time.monotonic() - begun
             left_s = elapsed_s / done * (left - done) if done else None
-            finished = len(plan.cells) - left + done
-            watcher(SweepProgress(finished, len(plan.cells), elapsed_s, left_s, refusal))
+            watcher(SweepProgress(len(plan.cells) - left + done, len(plan.cells), elapsed_s, left_s, refusal))
 
 
 def _submit(engine: Engine, chunks: Iterable[tuple[Job, ...]], most: int) -> int:

@@ -119,9 +119,8 @@ def hardware_address(worker: int) -> str:
 
 def places(layout: NetworkLayout) -> tuple[ProcessPlace, ...]:
     """Return where the processes of the workers run, in order of workers."""
-    return tuple(
-        ProcessPlace(("ip", "netns", "exec", layout.namespace(worker)), INTERFACE) for worker in range(layout.workers)
-    )
+    commands = (("ip", "netns", "exec", layout.namespace(worker)) for worker in range(layout.workers))
+    return tuple(ProcessPlace(command, INTERFACE) for command in commands)
 
 
 # An Ethernet frame as the kernel's shapers count it: 14 bytes of its header, 20 of IPv4's, 32 of TCP's with time

@@ -1,7 +1,5 @@
 """What processes of all ranks do on a testbed: one task after another, each timed from an instant that they share."""
 
-from __future__ import annotations
-
 import ctypes
 import os
 import platform
@@ -85,10 +83,7 @@ def collective_task(what: str, size_bytes: int, ranks: int) -> MeasurementTask:
 
 @dataclass(frozen=True, slots=True)
 class RepetitionResult:
-    """What one rank tells of one repetition: seconds outside of collectives and of spinning, and seconds of spinning.
-
-    ``computed_s`` is CPU time.
-    """
+    """One rank's repetition: seconds outside of collectives and spinning, and CPU seconds of spinning."""
 
     codec_s: float = 0.0
     computed_s: float = 0.0
@@ -121,7 +116,19 @@ def time_across_ranks(
         rows.append(row)
         spent_s += last_s
         if len(rows) >= effort.repeats or (spent_s >= effort.budget_s and len(rows) >= _MIN_REPEATS):
-            return _summarise(np.stack(rows))
+            break
+    times = np.stack(rows)  # (repetitions, ranks, columns of `_time_once`)
+    slowest = times[:, :, 0].argmax(axis=1)
+    low_s, median_s, high_s = np.percentile(times[:, :, 0].max(axis=1), (10, 50, 90)).tolist()
+    seconds = {
+        "median_s": median_s,
+        "low_s": low_s,
+        "high_s": high_s,
+        "codec_s": float(np.median(times[np.arange(len(rows)), slowest, 1])),
+        "cpu_s": float(np.median(times[:, :, 3].sum(axis=1))),
+    }
+    rounded = {name: max(round(each, 9), 0.0) for name, each in seconds.items()}
+    return {"repeats": len(rows), "sent_bytes": int(np.median(times[:, :, 2].max(axis=1))), **rounded}
 
 
 def _time_once(rank: int, act: Callable[[], RepetitionResult], lead_ns: int) -> tuple[bool, Floats]:
@@ -144,21 +151,6 @@ def _time_once(rank: int, act: Callable[[], RepetitionResult], lead_ns: int) -> 
     dist.all_gather_into_tensor(everywhere, torch.tensor(here, dtype=torch.float64))
     row = everywhere.numpy().reshape(-1, len(here))
     return bool(row[:, -1].any()), row
-
-
-def _summarise(rows: Floats) -> dict[str, float]:
-    """Return in short what shape (repetitions, ranks, columns of `_time_once`) tells."""
-    slowest = rows[:, :, 0].argmax(axis=1)
-    low_s, median_s, high_s = np.percentile(rows[:, :, 0].max(axis=1), (10, 50, 90)).tolist()
-    seconds = {
-        "median_s": median_s,
-        "low_s": low_s,
-        "high_s": high_s,
-        "codec_s": float(np.median(rows[np.arange(len(rows)), slowest, 1])),
-        "cpu_s": float(np.median(rows[:, :, 3].sum(axis=1))),
-    }
-    rounded = {name: max(round(each, 9), 0.0) for name, each in seconds.items()}
-    return {"repeats": len(rows), "sent_bytes": int(np.median(rows[:, :, 2].max(axis=1))), **rounded}
 
 
 def run_tasks(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> None:
@@ -298,12 +290,8 @@ def measure_testbed(
             add_timed(folder, kind, MeasuredTiming(setting.name, **asdict(tasks[told["number"]]), **told["summary"]))
             done()
 
-        arguments = {
-            "tasks": [asdict(task) for task in tasks],
-            "effort": asdict(plan.effort),
-            "spin": setting.workers <= setting.processors,
-            "seed": plan.seed,
-        }
+        how = {"effort": asdict(plan.effort), "spin": setting.workers <= setting.processors, "seed": plan.seed}
+        arguments = {"tasks": [asdict(task) for task in tasks], **how}
         # Between two rows no process tells anything; over a slow network one takes a while.
         timeout_s = 120.0 + 2 * plan.effort.budget_s
         run_job(f"{__name__}:run_tasks", arguments, places, timeout_s=timeout_s, hear=hear)

@@ -5,8 +5,6 @@ in the namespace of the switches, shapes what it receives. A node's uplink is su
 and the core switch (``down0``).
 """
 
-from __future__ import annotations
-
 import ctypes
 import json
 import math
@@ -22,17 +20,8 @@ from dataclasses import asdict
 from pathlib import Path
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
-from s2sim.testbed.layout import (
-    INTERFACE,
-    MTU_BYTES,
-    NETWORK,
-    NetworkLayout,
-    TrafficShaping,
-    address,
-    hardware_address,
-    switch_of,
-    testbed_of,
-)
+from s2sim.files import read_toml
+from s2sim.testbed import layout as net
 
 # The switch that joins all; what a testbed is stands on it, for there is no file that says so.
 CORE = "core"
@@ -44,24 +33,19 @@ _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
-# What the tools say of a kernel without something, and what that is.
-_MISSING_RIGHTS = {
-    "Unknown device type": "veth pairs or bridges (CONFIG_VETH, CONFIG_BRIDGE)",
-    "Specified qdisc kind is unknown": "the token bucket filter (CONFIG_NET_SCH_TBF)",
-    "Failed to create a new network namespace": "network namespaces that it may make (CONFIG_NET_NS)",
-}
+_KERNEL = read_toml(Path(__file__).with_name("kernel.toml"), S2SimError)
 
 
-def layout_text(layout: NetworkLayout) -> str:
+def layout_text(layout: net.NetworkLayout) -> str:
     """Return a layout, but for its name, as it stands on its switch.
 
-    >>> layout_text(NetworkLayout("mine", 8, 2, 125e6, 62.5e6))
+    >>> layout_text(net.NetworkLayout("mine", 8, 2, 125e6, 62.5e6))
     'workers=8,nodes=2,rate_Bps=125000000.0,uplink_Bps=62500000.0'
     """
     return ",".join(f"{key}={value!r}" for key, value in asdict(layout).items() if key != "name")
 
 
-def layout_from(name: str, text: str) -> NetworkLayout | None:
+def layout_from(name: str, text: str) -> net.NetworkLayout | None:
     """Return the layout that `layout_text` wrote, None for anything else.
 
     >>> layout_from("mine", "workers=2,nodes=2,rate_Bps=inf,uplink_Bps=inf")
@@ -72,43 +56,43 @@ def layout_from(name: str, text: str) -> NetworkLayout | None:
     values = dict(part.partition("=")[::2] for part in text.split(","))
     forms = {"workers": int, "nodes": int, "rate_Bps": float, "uplink_Bps": float}
     try:
-        return NetworkLayout(name, **{key: form(values[key]) for key, form in forms.items()})
+        return net.NetworkLayout(name, **{key: form(values[key]) for key, form in forms.items()})
     except (KeyError, ValueError, S2SimError):
         return None
 
 
-def switch_lines(layout: NetworkLayout) -> list[str]:
+def switch_lines(layout: net.NetworkLayout) -> list[str]:
     """Return what makes bridges and links, in the namespace of the switches."""
     lines = [*_bridge(CORE)]
     for node in range(layout.nodes if layout.joined else 0):
         lines += [*_bridge(f"node{node}"), f"link add up{node} type veth peer name down{node}"]
         lines += [_port(f"up{node}", f"node{node}"), _port(f"down{node}", CORE)]
     for worker in range(layout.workers):
-        own = f"{INTERFACE} address {hardware_address(worker)} netns {layout.namespace(worker)}"
+        own = f"{net.INTERFACE} address {net.hardware_address(worker)} netns {layout.namespace(worker)}"
         bridge = f"node{layout.node_of(worker)}" if layout.joined else CORE
         lines += [f"link add w{worker} type veth peer name {own}", _port(f"w{worker}", bridge)]
     return lines
 
 
-def worker_lines(layout: NetworkLayout, worker: int) -> list[str]:
+def worker_lines(layout: net.NetworkLayout, worker: int) -> list[str]:
     """Return the commands that set up a worker's interface, with static neighbours so that no ARP traffic flows."""
     shaping = layout.shaping
     sent = f"rto_min {_RTO_MIN} initcwnd {shaping.window_segments}"
     received = f"initrwnd {shaping.window_segments} window {shaping.window_bytes}"
     return [
         "link set lo up",
-        f"link set {INTERFACE} mtu {MTU_BYTES} gso_max_segs {shaping.segments} up",
-        f"address add {address(worker)}/24 dev {INTERFACE} noprefixroute",
-        f"route add {NETWORK} dev {INTERFACE} {sent} {received}",
+        f"link set {net.INTERFACE} mtu {net.MTU_BYTES} gso_max_segs {shaping.segments} up",
+        f"address add {net.address(worker)}/24 dev {net.INTERFACE} noprefixroute",
+        f"route add {net.NETWORK} dev {net.INTERFACE} {sent} {received}",
         *(
-            f"neighbour add {address(other)} lladdr {hardware_address(other)} dev {INTERFACE} nud permanent"
+            f"neighbour add {net.address(other)} lladdr {net.hardware_address(other)} dev {net.INTERFACE} nud permanent"
             for other in range(layout.workers)
             if other != worker
         ),
     ]
 
 
-def switch_buckets(layout: NetworkLayout) -> list[str]:
+def switch_buckets(layout: net.NetworkLayout) -> list[str]:
     """Return what shapes what workers receive, and uplinks both ways, in the namespace of the switches."""
     rates_Bps = {f"w{worker}": layout.rate_Bps for worker in range(layout.workers)}
     for node in range(layout.nodes if layout.joined else 0):
@@ -118,34 +102,14 @@ def switch_buckets(layout: NetworkLayout) -> list[str]:
 
 def switch_settings() -> Mapping[str, str]:
     """Return the settings of the switches' namespace, by their path below /proc/sys/net."""
-    return {
-        "ipv6/conf/all/disable_ipv6": "1",
-        "ipv6/conf/default/disable_ipv6": "1",
-        # Packets of one connection keep to one processor; on several they overtake each other.
-        "core/rps_default_mask": _all_processors(os.cpu_count() or 1),
-    }
+    processors = _all_processors(os.cpu_count() or 1)
+    return {path: value.format(processors=processors) for path, value in _KERNEL["switch"].items()}
 
 
-def worker_settings(layout: NetworkLayout) -> Mapping[str, str]:
-    """Return the settings of a worker's namespace, by their path below /proc/sys/net.
-
-    Queues have room for all that windows let senders have under way, so that nothing is ever lost. TCP need not look
-    for losses then, nor for the rate: its window alone limits it, from the first message on, whatever was sent before.
-    """
+def worker_settings(layout: net.NetworkLayout) -> Mapping[str, str]:
+    """Return the settings of a worker's namespace, by their path below /proc/sys/net."""
     room = layout.shaping.room_bytes
-    return {
-        **switch_settings(),
-        "ipv4/tcp_congestion_control": "reno",
-        "ipv4/tcp_slow_start_after_idle": "0",
-        "ipv4/tcp_no_metrics_save": "1",
-        # Neither a late acknowledgement nor packets that overtook each other are taken for a loss.
-        "ipv4/tcp_early_retrans": "0",
-        "ipv4/tcp_recovery": "0",
-        "ipv4/tcp_reordering": "300",
-        "ipv4/tcp_moderate_rcvbuf": "0",
-        "ipv4/tcp_rmem": f"4096 {room} {room}",
-        "ipv4/tcp_wmem": f"4096 {room} {room}",
-    }
+    return {**switch_settings(), **{path: value.format(room=room) for path, value in _KERNEL["worker"].items()}}
 
 
 def _all_processors(number: int) -> str:
@@ -163,10 +127,10 @@ def _bridge(name: str) -> tuple[str, str]:
 
 
 def _port(name: str, bridge: str) -> str:
-    return f"link set {name} mtu {MTU_BYTES} master {bridge} up"
+    return f"link set {name} mtu {net.MTU_BYTES} master {bridge} up"
 
 
-def bucket(interface: str, rate_Bps: float, shaping: TrafficShaping) -> list[str]:
+def bucket(interface: str, rate_Bps: float, shaping: net.TrafficShaping) -> list[str]:
     """Return what shapes what leaves by an interface; nothing where its rate is infinite."""
     if math.isinf(rate_Bps):
         return []
@@ -209,7 +173,7 @@ def run_tool(tool: str, *arguments: str, namespace: str | None = None, lines: st
     )
     if done.returncode:
         said = " ".join(done.stderr.split())
-        lacking = next((what for text, what in _MISSING_RIGHTS.items() if text in said), None)
+        lacking = next((what for text, what in _KERNEL["lacking"].items() if text in said), None)
         if lacking is not None:
             raise S2SimError(f"a testbed needs {lacking}, which this kernel lacks: {said}")
         raise S2SimError(f"{tool} failed while a testbed was made, looked at or removed: {said}")
@@ -240,15 +204,15 @@ def write_settings(settings: Mapping[str, Mapping[str, str]]) -> None:
 
 def list_testbed_names() -> tuple[str, ...]:
     """Return the names of all testbeds, also of those that are half made or half removed."""
-    return tuple(sorted({name for name in map(testbed_of, _all_namespaces()) if name is not None}))
+    return tuple(sorted({name for name in map(net.testbed_of, _all_namespaces()) if name is not None}))
 
 
-def find_testbed(name: str) -> NetworkLayout | None:
+def find_testbed(name: str) -> net.NetworkLayout | None:
     """Return the layout of a testbed, None if it is incomplete; `OptionError` if there is none of that name."""
     check_privileges()
     spaces = _namespaces_of(name)
     try:
-        (shown,) = json.loads(run_tool("ip", "-json", "link", "show", CORE, namespace=switch_of(name)))
+        (shown,) = json.loads(run_tool("ip", "-json", "link", "show", CORE, namespace=net.switch_of(name)))
     except (S2SimError, ValueError):
         return None
     layout = layout_from(name, shown.get("ifalias", ""))
@@ -278,7 +242,7 @@ def remove_testbed(name: str) -> int:
         ended.update(running)
         time.sleep(0.02)
     # The namespace of the switches is the last, for as long as it is there nobody else takes the name.
-    spaces = sorted(spaces, key=lambda space: space == switch_of(name))
+    spaces = sorted(spaces, key=lambda space: space == net.switch_of(name))
     run_tool_batch("ip", [f"netns delete {space}" for space in spaces])
     return len(ended)
 
@@ -288,7 +252,7 @@ def _all_namespaces() -> list[str]:
 
 
 def _namespaces_of(name: str) -> list[str]:
-    spaces = [space for space in _all_namespaces() if testbed_of(space) == name]
+    spaces = [space for space in _all_namespaces() if net.testbed_of(space) == name]
     if not spaces:
         raise OptionError(f"there is no testbed {name!r}{suggest_nearest(name, list_testbed_names())}")
     return spaces
@@ -308,7 +272,7 @@ def _processes(spaces: list[str]) -> tuple[int, ...]:
     return tuple(sorted(each for each in processes if within & set(identities([Path(f"/proc/{each}/ns/net")]))))
 
 
-def build_testbed(layout: NetworkLayout) -> None:
+def build_testbed(layout: net.NetworkLayout) -> None:
     """Create a testbed, removing its parts on failure; `OptionError` if it exists, `S2SimError` if not permitted."""
     check_privileges()
     if layout.name in list_testbed_names():
@@ -325,7 +289,7 @@ def build_testbed(layout: NetworkLayout) -> None:
         write_settings({layout.switch: switch_settings(), **settings})
         run_tool_batch("ip", switch_lines(layout), namespace=layout.switch)
         run_tool_batch("tc", switch_buckets(layout), namespace=layout.switch)
-        own_buckets = bucket(INTERFACE, layout.rate_Bps, layout.shaping)
+        own_buckets = bucket(net.INTERFACE, layout.rate_Bps, layout.shaping)
         for worker, namespace in enumerate(map(layout.namespace, workers)):
             run_tool_batch("ip", worker_lines(layout, worker), namespace=namespace)
             run_tool_batch("tc", own_buckets, namespace=namespace)
@@ -337,7 +301,7 @@ def build_testbed(layout: NetworkLayout) -> None:
 
 
 @contextmanager
-def temporary_testbed(layout: NetworkLayout) -> Iterator[NetworkLayout]:
+def temporary_testbed(layout: net.NetworkLayout) -> Iterator[net.NetworkLayout]:
     """Make a testbed for as long as a block runs, and remove it however that ends."""
     build_testbed(layout)
     try:

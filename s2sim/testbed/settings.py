@@ -1,7 +1,5 @@
 """What somebody wants to have measured, as tasks."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,9 +1,4 @@
-"""Conformance kit for codecs.
-
-A plug-in's test is one line: ``check_codec(MyCodec())``.
-"""
-
-from __future__ import annotations
+"""Conformance kit for codecs; a plug-in's test is one line: ``check_codec(MyCodec())``."""
 
 import dataclasses
 from collections.abc import Callable, Sequence
@@ -49,10 +44,23 @@ def check_codec(codec: Codec) -> None:
         require(operation in known, f"{name!r} combines by {operation!r}, which is none of {', '.join(known)}")
     for n in LENGTHS:
         payload = _check_vector(codec, example_vector(n))
-        _check_bytes(codec, payload, f"for {n} elements")
+        data = payload.to_bytes()
+        require(
+            payload.body_bytes == len(data) - FRAME_BYTES, f"body_bytes is not what to_bytes carries for {n} elements"
+        )
+        read = Payload.from_bytes(data, codec)
+        require(read.to_bytes() == data, f"a payload is another one when it is read from its bytes for {n} elements")
+        same = np.array_equal(codec.decode(read), codec.decode(payload))
+        require(same, f"a payload decodes to other values when it is read from its bytes for {n} elements")
         _check_combined(codec, payload)
         _check_forged(codec, payload)
-    _check_damage(codec, codec.encode(example_vector(8, density=1.0)))
+    data = codec.encode(example_vector(8, density=1.0)).to_bytes()
+    for length in range(len(data)):
+        _refused(f"{length} of {len(data)} bytes read as a payload", Payload.from_bytes, data[:length], codec)
+    for place in range(len(data)):
+        altered = bytearray(data)
+        altered[place] ^= 1 << place % 8
+        _refused(f"an altered byte {place} is not refused", Payload.from_bytes, altered, codec)
     for wrong, what in ((np.zeros(4), "float64"), (np.zeros((2, 2), np.float32), "a matrix"), ([0.0], "a list")):
         _refused(f"encode takes {what}, which is no float32 vector", codec.encode, wrong)
 
@@ -92,16 +100,6 @@ def _check_decoded(decoded: Any, n: int) -> None:
     require(decoded.shape == (n,), f"decode gives the shape {decoded.shape}, not ({n},)")
 
 
-def _check_bytes(codec: Codec, payload: Payload, where: str) -> None:
-    """Check that the payload's bytes have the stated number and read back to the same payload."""
-    data = payload.to_bytes()
-    require(payload.body_bytes == len(data) - FRAME_BYTES, f"body_bytes is not what to_bytes carries {where}")
-    read = Payload.from_bytes(data, codec)
-    require(read.to_bytes() == data, f"a payload is another one when it is read from its bytes {where}")
-    same = np.array_equal(codec.decode(read), codec.decode(payload))
-    require(same, f"a payload decodes to other values when it is read from its bytes {where}")
-
-
 def _check_combined(codec: Codec, payload: Payload) -> None:
     """Check that a rank of zeros changes nothing, if all ranks' arrays become one."""
     if "gather" in codec.combine.values():
@@ -114,17 +112,6 @@ def _check_combined(codec: Codec, payload: Payload) -> None:
     for pair in ((payload, nothing), (nothing, payload)):
         same = np.array_equal(codec.decode(combined(codec, pair)), codec.decode(payload))
         require(same, f"{n} elements decode to other values when they are combined with zeros")
-
-
-def _check_damage(codec: Codec, payload: Payload) -> None:
-    """Check that truncated and altered bytes are refused."""
-    data = payload.to_bytes()
-    for length in range(len(data)):
-        _refused(f"{length} of {len(data)} bytes read as a payload", Payload.from_bytes, data[:length], codec)
-    for place in range(len(data)):
-        altered = bytearray(data)
-        altered[place] ^= 1 << place % 8
-        _refused(f"an altered byte {place} is not refused", Payload.from_bytes, altered, codec)
 
 
 def _check_forged(codec: Codec, payload: Payload) -> None:

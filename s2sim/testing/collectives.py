@@ -1,9 +1,4 @@
-"""Conformance kits for collective algorithms and bucketing policies.
-
-A plug-in's test is one line: ``check_algorithm(MyAlgorithm())`` or ``check_discipline(MyDiscipline())``.
-"""
-
-from __future__ import annotations
+"""Conformance kits: ``check_algorithm(MyAlgorithm())`` and, for buckets, ``check_discipline(MyDiscipline())``."""
 
 import dataclasses
 from collections.abc import Iterator
@@ -13,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from s2sim.collectives import KINDS, Kind
 from s2sim.collectives.algorithms.registry import Algorithm, make_algorithm
-from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand, barrier
 from s2sim.collectives.schedules.exchange import Hop, Hops
@@ -123,8 +118,20 @@ def _check_demand(algorithm: Algorithm, demand: Demand, topology: str) -> bool:
     _check_rounds(schedule, where)
     if max(demand.elements) <= _UNEVEN:
         check_schedule(schedule)
-    _check_read_back(schedule, cluster, where)
-    _check_time(schedule, cluster, where)
+    again = make_algorithm(schedule.algorithm, schedule.demand.kind).schedule(schedule.demand, cluster)
+    same = len(schedule.steps) == len(again.steps) and schedule.algorithm == again.algorithm
+    for left, right in zip(schedule.steps, again.steps, strict=False):
+        same = same and (left.times, left.after, left.after_sent) == (right.times, right.after, right.after_sent)
+        arrays, others = ([step.round.pattern.src, step.round.pattern.dst, step.round.bytes] for step in (left, right))
+        same = same and all(map(np.array_equal, arrays, others))
+    require(same, f"{schedule.algorithm!r} reads back to an algorithm with another schedule {where}")
+
+    rounds_ps = duration_ps(schedule, cluster, RoundTimes(cluster, schedule.release))
+    simulated_ps = simulate_ps(schedule, cluster)
+    require(rounds_ps == simulated_ps, f"rounds take {rounds_ps} ps, but {simulated_ps} in the network {where}")
+    bound = lower_bound([schedule.demand], cluster.cuts(), assisted=schedule.assisted)
+    for how, ps in (("", rounds_ps), (" by message", simulate_ps(schedule, cluster, by_message=True))):
+        require(ps / PS_PER_S >= bound.seconds, f"{ps} ps{how} are under the lower bound: {bound.derivation} {where}")
     return True
 
 
@@ -159,27 +166,6 @@ def _check_rounds(schedule: Schedule, where: str) -> None:
                 np.add.at(side, ends[pieces.message], sizes)
     same = np.array_equal(total * itemsize, np.stack(schedule.traffic()))
     require(same, f"the traffic of the ranks is not the sum of what they send {where}")
-
-
-def _check_read_back(schedule: Schedule, cluster: Cluster, where: str) -> None:
-    """Check that the schedule's option string makes the same schedule again."""
-    again = make_algorithm(schedule.algorithm, schedule.demand.kind).schedule(schedule.demand, cluster)
-    same = len(schedule.steps) == len(again.steps) and schedule.algorithm == again.algorithm
-    for left, right in zip(schedule.steps, again.steps, strict=False):
-        same = same and (left.times, left.after, left.after_sent) == (right.times, right.after, right.after_sent)
-        arrays, others = ([step.round.pattern.src, step.round.pattern.dst, step.round.bytes] for step in (left, right))
-        same = same and all(map(np.array_equal, arrays, others))
-    require(same, f"{schedule.algorithm!r} reads back to an algorithm with another schedule {where}")
-
-
-def _check_time(schedule: Schedule, cluster: Cluster, where: str) -> None:
-    """Check that the time from repeated rounds is the simulated one, and that no schedule beats bandwidth."""
-    rounds_ps = duration_ps(schedule, cluster, RoundTimes(cluster, schedule.release))
-    simulated_ps = simulate_ps(schedule, cluster)
-    require(rounds_ps == simulated_ps, f"rounds take {rounds_ps} ps, but {simulated_ps} in the network {where}")
-    bound = lower_bound([schedule.demand], cluster.cuts(), assisted=schedule.assisted)
-    for how, ps in (("", rounds_ps), (" by message", simulate_ps(schedule, cluster, by_message=True))):
-        require(ps / PS_PER_S >= bound.seconds, f"{ps} ps{how} are under the lower bound: {bound.derivation} {where}")
 
 
 def exchange_ps(size_bytes: int) -> int:

@@ -1,7 +1,5 @@
 """Gradients that reducers are checked with, and properties of their results over one and several steps."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from itertools import repeat
 from typing import TypeAlias

@@ -1,7 +1,4 @@
-"""Conformance kit for gradient reducers.
-
-A plug-in's test is one line: ``check_reducer(MyReducer)``.
-"""
+"""Conformance kit for gradient reducers; a plug-in's test is one line: ``check_reducer(MyReducer)``."""
 
 from __future__ import annotations
 
@@ -23,21 +20,9 @@ from s2sim.reducers.rank import Program, Rank, Reducer
 from s2sim.reducers.run import reduce_once, run_reducer
 from s2sim.reducers.script import Work, payload_bytes
 from s2sim.reducers.shared.gathered import flat_vector
+from s2sim.testing import reducer_properties
 from s2sim.testing.collectives import require
-from s2sim.testing.reducer_properties import (
-    check_accuracy,
-    check_bound,
-    check_determinism,
-    check_nothing_lost,
-    check_restore,
-    check_results,
-    check_sent,
-    check_symmetric,
-    check_traffic,
-    edge_gradients,
-    example_gradients,
-    small_gradient,
-)
+from s2sim.testing.reducer_properties import example_gradients
 
 _RANKS = 2
 _ROUNDING = 1e-5
@@ -58,10 +43,10 @@ def ranks_taken(reducer: Reducer, counts: Iterable[int]) -> list[int]:
             clear = "\n" not in str(error) and re.search(rf"\b{ranks}\b", str(error)) is not None
             require(clear, f"fails {where}, and a refusal names their number: {error}")
             continue
-        check_results(results, gradients, where, agrees=reducer.traits.agrees)
-        check_accuracy(reducer, results, gradients, where)
-        check_traffic(recording, ranks)
-        check_bound(instances[0], gradients[0])
+        reducer_properties.check_results(results, gradients, where, agrees=reducer.traits.agrees)
+        reducer_properties.check_accuracy(reducer, results, gradients, where)
+        reducer_properties.check_traffic(recording, ranks)
+        reducer_properties.check_bound(instances[0], gradients[0])
         taken.append(ranks)
     require(taken, f"refuses {', '.join(map(str, counts))} ranks, all that were tried")
     return taken
@@ -69,16 +54,16 @@ def ranks_taken(reducer: Reducer, counts: Iterable[int]) -> list[int]:
 
 def check_edges(reducer: Reducer, ranks: int) -> None:
     """Check difficult gradients: only those that cannot be summed in float32 may be refused."""
-    for what, gradients in edge_gradients(ranks).items():
+    for what, gradients in reducer_properties.edge_gradients(ranks).items():
         try:
             results, _ = run_group(make_instances(reducer, ranks), gradients)
         except S2SimError as error:
             require(what == "huge values", f"refuses {what}: {error}")
             continue
-        check_results(results, gradients, f"of {what}", agrees=reducer.traits.agrees)
+        reducer_properties.check_results(results, gradients, f"of {what}", agrees=reducer.traits.agrees)
         # With so few digits, values differ by more than rounding.
         if what != "subnormal values":
-            check_accuracy(reducer, results, gradients, f"of {what}")
+            reducer_properties.check_accuracy(reducer, results, gradients, f"of {what}")
 
 
 def check_zero(reducer: Reducer, ranks: int) -> None:
@@ -164,7 +149,7 @@ def is_unbiased(reducer: Reducer) -> bool:
     """Return whether a reducer promises the mean in expectation: it is randomly lossy and needs no feedback."""
     traits = reducer.traits
     exact = traits.lossless or traits.rounds_only
-    return traits.feedback == "no" and not exact and traits.estimates == "mean" and traits.agrees
+    return not (traits.assumes or exact) and traits.feedback == "no" and traits.estimates == "mean" and traits.agrees
 
 
 def check_unbiased(reducer: Reducer, seeds: int) -> None:
@@ -173,10 +158,9 @@ def check_unbiased(reducer: Reducer, seeds: int) -> None:
     Compared are projections on the mean itself, on its signs and on random directions: few seeds do not show rare large
     values of single elements.
     """
-    gradients = [small_gradient(rank, heavy=rank > 0) for rank in range(_RANKS)]
+    gradients = [reducer_properties.small_gradient(rank, heavy=rank > 0) for rank in range(_RANKS)]
     exact = np.mean([_flat(gradient) for gradient in gradients], axis=0)
-    random = np.random.default_rng(0).standard_normal((6, len(exact)))
-    directions = np.stack([exact, np.sign(exact), *random])
+    directions = np.stack([exact, np.sign(exact), *np.random.default_rng(0).standard_normal((6, len(exact)))])
     directions /= np.linalg.norm(directions, axis=1, keepdims=True)
     means = [run_group(make_instances(reducer, _RANKS), gradients, seed=seed)[0][0].mean for seed in range(seeds)]
     projections = np.stack(list(map(_flat, means))) @ directions.T
@@ -193,7 +177,7 @@ def check_unbiased(reducer: Reducer, seeds: int) -> None:
 def check_contraction(reducer: Reducer, seeds: int) -> None:
     """Check that ||x - sent||² is at most 1 - delta of ||x||², in expectation over seeds, if a reducer promises it."""
     for heavy in (False, True):
-        gradient = small_gradient(3, heavy=heavy)
+        gradient = reducer_properties.small_gradient(3, heavy=heavy)
         delta = reducer.contraction(gradient)
         if delta is None:
             continue
@@ -222,7 +206,7 @@ __all__ = ["FEW_RANK_COUNTS", "RANK_COUNTS", "check_reducer", "example_gradients
 RANK_COUNTS = (1, 2, 3, 7, 8, 16, 64)
 """One rank, a pair, odd counts, powers of two, and more ranks than the smallest layers have elements."""
 
-FEW_RANK_COUNTS = (1, 2, 5)
+FEW_RANK_COUNTS = (1, 2, 3)
 """Rank counts of a check that is not exhaustive."""
 
 
@@ -252,12 +236,12 @@ def check_reducer(make: Callable[[], Reducer], *, exhaustive: bool = True) -> No
         check_zero(reducer, ranks)
         check_not_finite(reducer, ranks)
         check_lengths(reducer, ranks)
-        check_determinism(reducer, ranks)
+        reducer_properties.check_determinism(reducer, ranks)
         if 1 in taken:
-            check_sent(reducer)
-        check_nothing_lost(reducer, ranks)
-        check_restore(reducer, ranks)
-        check_symmetric(reducer, ranks)
+            reducer_properties.check_sent(reducer)
+        reducer_properties.check_nothing_lost(reducer, ranks)
+        reducer_properties.check_restore(reducer, ranks)
+        reducer_properties.check_symmetric(reducer, ranks)
         if 2 in taken:
             check_contraction(reducer, seeds)
             if is_unbiased(reducer):

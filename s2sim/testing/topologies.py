@@ -1,9 +1,4 @@
-"""Conformance kit for topologies.
-
-A plug-in's test is one line: ``check_topology("path/to/mine.toml")``, or the name of its entry point.
-"""
-
-from __future__ import annotations
+"""Conformance kit for topologies: ``check_topology("path/to/mine.toml")``, or with the name of an entry point."""
 
 from pathlib import Path
 

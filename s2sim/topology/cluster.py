@@ -15,10 +15,9 @@ import numpy as np
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.errors import TopologyError, unknown_name
 from s2sim.files import read_text, user_path
-from s2sim.topology.capacity import find_capacity, pcie_switch_groups
 from s2sim.topology.graph import Fabric, Routes, join_stages
 from s2sim.topology.kinds import build_layout
-from s2sim.topology.layout import Layout
+from s2sim.topology.layout import Layout, find_capacity, pcie_switch_groups
 from s2sim.topology.links import build_link_graph
 from s2sim.topology.routing import Router, reroute
 from s2sim.topology.shape import ClusterShape
@@ -87,11 +86,11 @@ def place_ranks(layout: Layout, placement: str, *, seed: int = 0) -> Ints:
         return gpus
     if placement == "round-robin":
         node, local = layout.node_set.node_of_gpu, layout.node_set.local_gpu(gpus)
-        leaf = node // layout.hosts_per_leaf
+        leaf = layout.leaf_of_node[node]
         # The GPUs of each leaf in the order of dealing, and the turn of each.
         dealt = np.lexsort((node, local, leaf))
         turn = np.empty_like(gpus)
-        turn[dealt] = gpus - np.searchsorted(leaf, np.arange(layout.leaves))[leaf[dealt]]
+        turn[dealt] = gpus - np.searchsorted(leaf[dealt], leaf[dealt])
         return np.lexsort((leaf, turn)).astype(np.int64)
     if placement == "random":
         # Sorting raw draws, not Generator.permutation: NumPy promises that the raw stream stays what it is.
@@ -165,6 +164,11 @@ class Cluster:
         return len(np.unique(self.node_of_rank))
 
     @property
+    def assumed_fields(self) -> tuple[str, ...]:
+        """Fields of interfaces and the fabric that are assumed, where ranks of several nodes use them."""
+        return self.shape.assumed_fields if self.nodes_used > 1 else ()
+
+    @property
     def host_of_rank(self) -> Ints:
         """The node that each rank runs on, int64 of shape (workers,), where others of its domain are others."""
         return self.layout.node_set.node_of_gpu[self.gpu_of_rank]
@@ -229,6 +233,16 @@ class Cluster:
     def reduction_over_nodes(self, legs: Routes, share: float, depth: int) -> Routes:
         """Return a transfer that NVSwitches reduce inside nodes; see `s2sim.topology.switch_reduction`."""
         return reduction_over_nodes(self.router, self.gpu_of_rank, legs, share, depth)
+
+    def to_networkx(self) -> Any:
+        """Return GPUs, interfaces, hosts and switches (``kind``) and directed links, as a `networkx.MultiDiGraph`.
+
+        Links have ``rate_Bps`` and ``latency_ps``. Attributes of the graph are the other fields of the description:
+        `load_shape` reads it as a fabric.
+        """
+        from s2sim.topology.graph_file import to_networkx
+
+        return to_networkx(self)
 
     def _checked(self, ranks: Any) -> Ints:
         array = np.atleast_1d(np.asarray(ranks))

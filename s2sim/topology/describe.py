@@ -1,18 +1,15 @@
 """Description of a cluster, as text and as plain values."""
 
-from __future__ import annotations
-
 from dataclasses import asdict
 from typing import Any
 
 import numpy as np
 
 from s2sim.arrays import Ints
-from s2sim.topology.capacity import find_capacity, node_bisection_Bps
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import join_stages
 from s2sim.topology.kinds import KINDS
-from s2sim.topology.layout import half_Bps
+from s2sim.topology.layout import find_capacity, half_Bps, node_bisection_Bps
 from s2sim.topology.shape import MAX_MESHED, NodeSpec
 from s2sim.units import PS_PER_S, format_bytes, format_number_of, format_rate, format_seconds
 
@@ -50,6 +47,9 @@ def _gpu_pairs(gpus: int) -> Ints:
 def _extreme_routes(cluster: Cluster) -> list[tuple[int, int]]:
     """Return (links, latency in picoseconds) of routes between GPUs that include the shortest and the longest."""
     nodes = cluster.layout.node_set
+    if cluster.shape.routing == "explicit":
+        routes = cluster.routes(*np.nonzero(~np.eye(cluster.workers, dtype=np.bool_)))
+        return list(zip(np.diff(routes.offsets).tolist(), routes.latency_ps.tolist(), strict=True))
     # Inside NVLink domains: of one of each kind and fill, or of all if the file names links.
     in_use = np.bincount(nodes.domain_of_gpu)
     first_node = np.searchsorted(nodes.domain_of_node, np.arange(nodes.domains))
@@ -87,7 +87,7 @@ def describe_cluster(cluster: Cluster) -> dict[str, Any]:
         "pcie_rate_Bps": shape.pcie.rate_Bps if shape.pcie else None,
         "nics_per_node": layout.node_set.most_nics,
         "nic_rate_Bps": shape.nic.rate_Bps,
-        "host_link_rate_Bps": shape.host_link_of(shape.nodes[0]).rate_Bps,
+        "host_link_rate_Bps": float(cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].start]),
         "link_rate_Bps": shape.link.rate_Bps,
         "routing": shape.routing if KINDS[shape.kind].routings else None,
         "levels": shape.levels,
@@ -124,10 +124,6 @@ def _node_text(count: int, node: NodeSpec) -> str:
     return f"{text} ({', '.join(inside)})"
 
 
-# How sources begin that no document backs.
-_ASSUMED = "assumed"
-
-
 def summary_line(cluster: Cluster) -> str:
     """Return one line: GPUs and links of a node, its interfaces, the fabric, the longest latency, what is assumed."""
     nodes = cluster.layout.node_set
@@ -144,7 +140,6 @@ def summary_line(cluster: Cluster) -> str:
     if cluster.workers > 1:
         longest_ps = max(latency_ps for _, latency_ps in _extreme_routes(cluster))
         parts.append(f"up to {format_seconds(longest_ps / PS_PER_S)} one way" if longest_ps else "no latency given")
-    known = (each for each in cluster.shape.quantities if each.field.startswith(("nic.", "fabric.")))
-    assumed = [each.field for each in known if each.source.startswith(_ASSUMED)]
-    note = f"; assumed: {', '.join(dict.fromkeys(assumed))}" if assumed else ""
+    assumed = cluster.assumed_fields
+    note = f"; assumed: {', '.join(assumed)}" if assumed else ""
     return f"{cluster.shape.name}: {', '.join(parts)}{note}"

@@ -1,7 +1,5 @@
 """The fields of a cluster description: which there are, and how they are read from tables and overrides."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,12 +35,14 @@ def topology_group(name: str) -> str | None:
 
 
 SIZES = ("fabric.size",)
+GRAPH_FILE = "fabric.file"
 # Fields that say how a kind of fabric is built; each kind has some.
 FIELDS_OF_KIND = tuple(dict.fromkeys(field for kind in KINDS.values() for field in kind.fields))
 _NODE_TEXTS = ("nvlink.kind", "pcie.peer_to_peer", "nic.at", "nic.transport", "nic.path")
 _NODE_COUNTS = (
     "node.gpus",
     "nic.count",
+    "nic.queue_pairs",
     "nvlink.links_per_pair",
     "pcie.gpus_per_switch",
     "pcie.sockets",
@@ -58,13 +58,13 @@ def _link_fields(links: Sequence[str]) -> tuple[str, ...]:
 NODE_FIELDS = (*_NODE_COUNTS, *_NODE_TEXTS, "nvlink.pairs", *_link_fields(_NODE_LINKS))
 _COUNTS = (
     "fabric.levels",
-    *(field for field in FIELDS_OF_KIND if field not in SIZES),
+    *(field for field in FIELDS_OF_KIND if field not in (*SIZES, GRAPH_FILE)),
     "fabric.nodes",
     "machine.processors",
     "price.years",
 )
 MACHINE_FIELDS = ("gpu", "library")
-_TEXTS = ("name", "description", "source", *MACHINE_FIELDS, "routing", "fabric.kind")
+_TEXTS = ("name", "description", "source", *MACHINE_FIELDS, "routing", "fabric.kind", GRAPH_FILE)
 FIELDS = (*_TEXTS, *NODE_FIELDS, *_COUNTS, *SIZES, *_link_fields(["fabric.link"]), "machine.packet", *PRICE_FIELDS)
 # Of each of [[nodes]], which replaces [node].
 _GROUP_FIELDS = ("count", *(field.removeprefix("node.") for field in NODE_FIELDS))
@@ -77,13 +77,14 @@ OVERRIDE = "override"
 """Source of a value that is not in the file."""
 
 
-def load_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
+def load_fields(path: Path, overrides: Sequence[str], tables: dict[str, Any] | None = None) -> dict[str, Quantity]:
     """Return the fields of a file by dotted name, replaced by ``overrides``; missing ones are inherited by ``extends``.
 
     Fields of the i-th of ``[[nodes]]`` are ``nodes.i.nic.rate``, those of ``[[links]]`` are ``link.NAME.rate``.
+    ``tables`` are those of a file that is not of TOML.
     """
     where = path.name
-    tables = read_toml(path, TopologyError)
+    tables = read_toml(path, TopologyError) if tables is None else tables
     inherited = _inherited_fields(tables, path)
     groups, links = (tables.pop(key, []) for key in ("nodes", "links"))
     for key, array in (("nodes", groups), ("links", links)):
@@ -112,7 +113,6 @@ def load_fields(path: Path, overrides: Sequence[str]) -> dict[str, Quantity]:
 
 
 def _inherited_fields(tables: dict[str, Any], path: Path) -> dict[str, Quantity]:
-    """Return the fields inherited from the file that this one extends."""
     if (name := tables.pop(_EXTENDS, None)) is None:
         return {}
     if not isinstance(name, str):
@@ -131,7 +131,6 @@ def _inherited_fields(tables: dict[str, Any], path: Path) -> dict[str, Quantity]
 
 
 def _named_links(table: dict[str, Any], shown: str, where: str) -> Iterator[Quantity]:
-    """Yield the rate and the latency of one of ``[[links]]``."""
     for key in table:
         if key != "name" and key not in _NAMED_LINK_FIELDS:
             raise TopologyError(
@@ -144,8 +143,7 @@ def _named_links(table: dict[str, Any], shown: str, where: str) -> Iterator[Quan
         raise TopologyError(f"{where}: the links {name!r} have neither rate nor latency: write one")
     for key in _NAMED_LINK_FIELDS:
         if key in table:
-            field = f"link.{name}.{key}"
-            yield read_quantity(table[key], field, where)
+            yield read_quantity(table[key], f"link.{name}.{key}", where)
 
 
 def named_link(field: str) -> tuple[str, str] | None:

@@ -42,7 +42,7 @@ class LinkPart:
     rate_Bps: float | Floats  # Of all links, or of each, until a graph has another for one
     latency_ps: int | Ints
     template: str
-    indices: Callable[[int], Iterable[int]]  # Those of a link's name, for ``template``, by its number
+    indices: Callable[[int], Iterable[object]]  # Those of a link's name, for ``template``, by its number
     count: int
     # Takes the numbers 0, 1, ... of the links as an int64 array, gives the vertices where each starts and ends.
     ends: Callable[[Ints], tuple[Ints, Ints]]
@@ -237,12 +237,12 @@ def series_stage(fabric: Fabric, links: Ints, counts: Ints) -> RouteStage:
     return RouteStage(counts, links, 1.0, passed_ps[ends] - passed_ps[ends - counts])
 
 
-def single_link_stage(fabric: Fabric, key: str, index: Ints, mask: Mask) -> RouteStage:
-    """Return one link of block ``key`` for each transfer in ``mask``."""
-    links = fabric.blocks[key].start + index[mask]
+def parallel_stage(fabric: Fabric, key: str, first: Ints, mask: Mask, width: int = 1) -> RouteStage:
+    """Return ``width`` links of block ``key`` side by side for each transfer in ``mask``."""
+    links = fabric.blocks[key].start + first[mask] + np.arange(width)[:, None]
     latency_ps = np.zeros(len(mask), np.int64)
-    latency_ps[mask] = fabric.latency_ps[links]
-    return RouteStage(mask.astype(np.int64), links, 1.0, latency_ps)
+    latency_ps[mask] = fabric.latency_ps[links].max(axis=0)
+    return RouteStage(mask * np.int64(width), links.T.ravel(), 1 / width, latency_ps)
 
 
 def parallel_stages(ways: Sequence[Sequence[RouteStage]]) -> list[RouteStage]:
@@ -258,11 +258,3 @@ def parallel_stages(ways: Sequence[Sequence[RouteStage]]) -> list[RouteStage]:
             for way, stage in enumerate(level)
         ]
     return found
-
-
-def parallel_links_stage(fabric: Fabric, key: str, first: Ints, width: int, mask: Mask) -> RouteStage:
-    """Return ``width`` links of block ``key`` side by side for each transfer in ``mask``."""
-    links = fabric.blocks[key].start + first[mask][:, None] + np.arange(width)
-    latency_ps = np.zeros(len(mask), np.int64)
-    latency_ps[mask] = fabric.latency_ps[links].max(axis=1)
-    return RouteStage(mask * np.int64(width), links.ravel(), 1 / width, latency_ps)

@@ -1,13 +1,11 @@
 """The hardware catalogue: GPUs, the links between them, and networks."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from s2sim.errors import TopologyError, suggest_nearest, unknown_name
 from s2sim.files import data_directory, is_toml_path, read_toml, user_path
@@ -122,7 +120,7 @@ _QUANTITIES = (
     "dense_decode_passes",
 )
 # Needed only for such work.
-_OPTIONAL = ("fp32_flops", "flops_efficiency", "host_step")
+_OPTIONAL = ("fp32_flops", "flops_efficiency", "host_step", "hook_copy")
 # Peaks of matrix products by the type of what is multiplied; only fp32 is not on tensor or matrix cores.
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
 _SHARES = ("memory_efficiency", "flops_efficiency")
@@ -162,11 +160,31 @@ class Gpu:
     peak_flop_per_s: tuple[tuple[str, float], ...]
     quantities: tuple[Quantity, ...]
     memory_bytes: float | None = None  # Of the board; None where its table does not say
+    hook_copy_Bps: float | None = None  # At which a hook copies gradients to its codec and back; None where it does not
+    # Of a machine's processors: by which factor the codec of each reducer takes longer there than these constants say
+    codecs: tuple[tuple[str, float], ...] = ()
 
     @property
     def stream_Bps(self) -> float:
         """Bytes per second that a streaming kernel reaches."""
         return self.memory_bandwidth_Bps * self.memory_efficiency
+
+    def for_codec(self, reducer: str, turns: float) -> Self:
+        """Return what runs the codec of a reducer by its name, of ``turns`` processes that share each processor.
+
+        A GPU of the catalogue is itself: it is of one rank, and its constants are of all codecs.
+        """
+        if not self.codecs:
+            return self
+        slower = dict(self.codecs).get(reducer, 1.0) * turns
+        return replace(
+            self,
+            memory_bandwidth_Bps=self.memory_bandwidth_Bps / slower,
+            hook_copy_Bps=self.hook_copy_Bps and self.hook_copy_Bps / turns,
+            kernel_launch_ps=round(self.kernel_launch_ps * slower),
+            fp32_flop_per_s=self.fp32_flop_per_s and self.fp32_flop_per_s / slower,
+            host_step_ps=self.host_step_ps and round(self.host_step_ps * slower),
+        )
 
     def multiplies(self, precision: str) -> bool:
         """Return whether a peak of matrix products in a precision of `PRECISIONS` is known."""
@@ -217,7 +235,10 @@ def read_hardware(path: Path) -> dict[str, Gpu]:
     tables = read_tables(path)
     if "gpu" not in tables.sections:
         raise TopologyError(f"{tables.where}: no [gpu.NAME] table was found")
-    return {name: _read_gpu(tables.part("gpu", name), tables.where) for name in tables.names("gpu")}
+    parts = [tables.part("codec", name) for name in tables.names("codec")]
+    codecs = tuple((part.name, FieldReader(part.quantities, tables.where).number("factor")) for part in parts)
+    gpus = {name: _read_gpu(tables.part("gpu", name), tables.where) for name in tables.names("gpu")}
+    return {name: replace(gpu, codecs=codecs) for name, gpu in gpus.items()}
 
 
 def _read_gpu(part: HardwareEntry, where: str) -> Gpu:
@@ -251,6 +272,7 @@ def _read_gpu(part: HardwareEntry, where: str) -> Gpu:
         ),
         quantities=tuple(given[key] for key in (*known, _MULTIPROCESSORS) if key in given),
         memory_bytes=fields.bytes("memory"),
+        hook_copy_Bps=fields.rate("hook_copy"),
     )
 
 

@@ -1,7 +1,5 @@
 """The links inside every node, and those of network interfaces to the fabric."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -88,7 +86,11 @@ def intra_node_links(layout: Layout) -> list[LinkPart]:
     node, port = nodes.node_of_port, np.arange(nodes.ports)
     start = np.where(nodes.switch_of_port < 0, hub + node, first_pcie + nodes.switch_of_port)
     ends = start, layout.first_switch + layout.switch_of_port(port)
-    add_both_ways("nic", "nic", "node{}.nic{}", (node, nodes.local_port(port)), layout.shape.host_link_of, *ends)
+    add_both_ways("nic", "nic", "node{}.nic{}", (node, nodes.local_port(port)), attrgetter("nic"), *ends)
+    for place, way in ((-2, "out"), (-1, "in")):
+        links, (rate_Bps, latency_ps) = parts[place], layout.cables(way)
+        rates, latencies = np.minimum(links.rate_Bps, rate_Bps), links.latency_ps + latency_ps
+        parts[place] = replace(links, rate_Bps=rates, latency_ps=latencies)
     return parts
 
 

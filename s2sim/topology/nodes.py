@@ -1,7 +1,5 @@
 """The nodes of one cluster as arrays: GPUs, network interfaces and PCIe switches."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property

@@ -6,8 +6,6 @@ through all GPUs use the links evenly: edge-disjoint Hamiltonian cycles, of comp
 (B. Alspach, "The wonderful Walecki construction", 2008).
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -218,10 +216,8 @@ def _edge_disjoint_rings(lines: LinkCounts) -> list[RankOrder]:
 
 
 def _choose_rings(cycles: Sequence[RankOrder], room: Ints, wanted: int) -> list[RankOrder]:
-    """Return ``wanted`` rings, with repetitions, within the room of all links; empty if none are found.
-
-    Rings over the links with most room are tried first.
-    """
+    """Return ``wanted`` rings, with repetitions, within the room of all links; empty if none are found."""
+    # Rings over the links with most room are tried first.
     if not cycles:
         return []
     from_, to = (np.array([[order[i - shift] for i in range(len(order))] for order in cycles]) for shift in (1, 0))
@@ -232,8 +228,7 @@ def _choose_rings(cycles: Sequence[RankOrder], room: Ints, wanted: int) -> list[
             return []
         width = room[from_, to]
         fitting = np.flatnonzero((width > 0).all(axis=1))
-        roomiest = np.lexsort((-width[fitting].sum(axis=1), -width[fitting].min(axis=1)))
-        for at in fitting[roomiest]:
+        for at in fitting[np.lexsort((-width[fitting].sum(axis=1), -width[fitting].min(axis=1)))]:
             if next(steps) > _MAX_STEPS:
                 return None
             after = room.copy()

@@ -8,18 +8,32 @@ import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import S2SimWarning, TopologyError, unknown_name
 from s2sim.files import is_toml_path, user_path
 from s2sim.registry import Registry
-from s2sim.topology.fields import FIELDS_OF_KIND, NODE_FIELDS, OVERRIDE, load_fields, named_link, shipped_topologies
+from s2sim.topology.fields import FIELDS_OF_KIND, GRAPH_FILE, NODE_FIELDS, OVERRIDE, named_link, shipped_topologies
+from s2sim.topology.graph_file import read_description
 from s2sim.topology.hardware import HardwareEntry, shipped_part, shipped_tables
 from s2sim.topology.kinds import FABRIC_KINDS, KINDS, ROUTINGS
 from s2sim.topology.layout import FabricKind
 from s2sim.topology.nvlink_mesh import mesh_routes
 from s2sim.topology.quantity import FieldReader, Quantity
-from s2sim.topology.shape import MAX_MESHED, PATHS, TRANSPORTS, ClusterShape, LinkSpec, NamedLinks, NodeSpec, read_price
+from s2sim.topology.shape import (
+    MAX_MESHED,
+    PATHS,
+    TRANSPORTS,
+    ClusterShape,
+    FabricGraph,
+    LinkSpec,
+    NamedLinks,
+    NodeSpec,
+    read_price,
+)
+
+if TYPE_CHECKING:
+    from networkx import Graph
 
 _COUNTS = (
     *("hosts_per_leaf", "uplinks_per_leaf", "leaves_per_pod", "uplinks_per_aggregation"),
@@ -27,6 +41,7 @@ _COUNTS = (
 )
 # A hypercube of as many dimensions has more nodes than any cluster.
 _MAX_DIMENSIONS = 32
+_MAX_PATHS = 64
 
 
 def read_groups(fields: FieldReader) -> tuple[NodeSpec, ...]:
@@ -84,8 +99,7 @@ def _read_node(fields: FieldReader, count: int | None = None) -> NodeSpec:
     per_switch, uplink, bridge = _read_pcie_tree(fields, gpus, pcie)
     peer_to_peer = fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "yes"
     path = fields.text("nic.path", "switch", PATHS)
-    staged = not peer_to_peer or path == "staged"
-    sockets, socket, memory = _read_host(fields, gpus, pcie, bridge, staged=staged)
+    sockets, socket, memory = _read_host(fields, gpus, pcie, bridge, staged=not peer_to_peer or path == "staged")
     nic_Bps = fields.rate("nic.rate") or fields.rate("fabric.link.rate")
     if nic_Bps is None:
         raise fields.error("nic.rate is missing: write for example nic.rate = '100Gbps'")
@@ -101,6 +115,7 @@ def _read_node(fields: FieldReader, count: int | None = None) -> NodeSpec:
         nic=LinkSpec(nic_Bps, fields.latency("nic.latency")),
         nics_at_host=fields.text("nic.at", "switch", ("switch", "host")) == "host",
         transport=fields.text("nic.transport", "", (*TRANSPORTS, "")) or None,
+        queue_pairs=fields.count("nic.queue_pairs") or 1,
         path=path,
         peer_to_peer=peer_to_peer,
         sockets=sockets,
@@ -213,7 +228,6 @@ def _levels(fields: FieldReader, name: str, kind: FabricKind) -> int:
 
 
 def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
-    """Return the links with a rate or latency by name, in order."""
     found: dict[str, dict[str, Any]] = {}
     for field in fields.quantities:
         if about := named_link(field):
@@ -224,13 +238,15 @@ def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
     return tuple(NamedLinks(name, each.get("rate"), each.get("latency")) for name, each in found.items())
 
 
-def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
+def parse_shape(given: dict[str, Quantity], path: Path, graph: FabricGraph | None = None) -> ClusterShape:
     """Return the shape of fields by dotted name, as `load_fields` returns them; ``path`` names them in messages."""
     fields = FieldReader(given, path.name)
     nodes = read_groups(fields)
     name = fields.text("fabric.kind", None, FABRIC_KINDS)
     kind = KINDS[name]
     levels = _levels(fields, name, kind)
+    if name == "graph" and graph is None:
+        raise fields.error(f"{GRAPH_FILE} is missing: name the file of the graph, such as 'net.graphml'")
     dimensions, size = fields.count("fabric.dimensions"), fields.size("fabric.size")
     if size is not None and dimensions is not None:
         raise fields.error(f"fabric.dimensions has no effect beside fabric.size, which has {len(size)}: leave one out")
@@ -244,9 +260,14 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
         warnings.warn(
             f"{fields.origin}: routing has no effect on a {name}, where there is one way", S2SimWarning, stacklevel=3
         )
+    paths = fields.count("fabric.paths")
     routing = fields.text("routing", next(iter(kind.routings), ""), ROUTINGS)
     if kind.routings and routing not in kind.routings:
         raise fields.error(f"routing = {routing!r} does not exist on a {name}: it has {', '.join(kind.routings)}")
+    if (routing == "explicit") != bool(graph and graph.routes):
+        raise fields.error("routing = 'explicit' is that of platforms of SimGrid, which have no other")
+    if paths is not None and (routing != "k-shortest" or paths > _MAX_PATHS):
+        raise fields.error(f"fabric.paths has no effect without routing = 'k-shortest', which takes up to {_MAX_PATHS}")
     counts: dict[str, Any] = {name: fields.count(f"fabric.{name}") for name in _COUNTS}
     # Links between switches are as fast as the fastest interfaces where nothing else is said.
     link_rate_Bps = fields.rate("fabric.link.rate") or fields.rate("nic.rate")
@@ -260,10 +281,12 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
         library=fields.text("library", "") or None,
         nodes=nodes,
         kind=name,
-        host_cable=kind.host_cable,
+        host_cable=kind.host_cable and (graph is None or graph.first_switch > 0),
         levels=levels,
         size=size,
         dimensions=dimensions,
+        graph=graph,
+        paths=paths,
         max_nodes=fields.count("fabric.nodes"),
         processors=fields.count("machine.processors"),
         packet_bytes=fields.bytes("machine.packet"),
@@ -280,14 +303,16 @@ def parse_shape(given: dict[str, Quantity], path: Path) -> ClusterShape:
 _PLUGINS = Registry("topology", "s2sim.topologies", {})
 
 
-def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> ClusterShape:
+def load_shape(name_or_path: str | Path | Graph[Any], overrides: Sequence[str] = ()) -> ClusterShape:
     """Return the shape of a shipped topology (a name) or of the user's own file (a text with a slash, or in ``.toml``).
 
-    ``overrides`` are ``"field=value"`` each, for example ``"nic.rate=100Gbps"``; later ones win.
+    ``overrides`` are ``"field=value"`` each, for example ``"nic.rate=100Gbps"``; later ones win. A networkx graph, or
+    the file of one, is a fabric; its own attributes are fields by their dotted names.
     """
-    if isinstance(name_or_path, Path):
+    path: Path | Graph[Any]
+    if not isinstance(name_or_path, str):
         path = name_or_path
-    elif is_toml_path(name_or_path):
+    elif is_toml_path(name_or_path) or name_or_path.endswith((".graphml", ".edges")):
         path = user_path(name_or_path, TopologyError)
     elif (shipped := shipped_topologies()) and name_or_path in shipped:
         path = shipped[name_or_path]
@@ -301,7 +326,7 @@ def load_shape(name_or_path: str | Path, overrides: Sequence[str] = ()) -> Clust
         raise TopologyError(f"{name_or_path} is a path and not a name: {how}")
     else:
         raise unknown_name("topology", name_or_path, [*shipped, *_PLUGINS.names()])
-    return parse_shape(load_fields(path, overrides), path)
+    return parse_shape(*read_description(path, overrides))
 
 
 def list_topologies() -> list[tuple[str, str, str]]:

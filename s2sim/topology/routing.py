@@ -18,12 +18,12 @@ from s2sim.topology.graph import (
     RouteStage,
     gather_slices,
     hash_choice,
+    parallel_stage,
     parallel_stages,
     series_stage,
-    single_link_stage,
 )
 from s2sim.topology.layout import Layout
-from s2sim.topology.nodes import Nodes, positions_of
+from s2sim.topology.nodes import positions_of
 
 _LEVELS = 4  # Hashes draw independently on this number of levels
 
@@ -40,6 +40,8 @@ def reroute(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, In
     hit = np.flatnonzero(np.logical_or.reduceat(dead[routes.links], routes.offsets[:-1]))
     if not len(hit):
         return routes
+    if router.layout.shape.routing == "explicit":
+        raise TopologyError(f"routes of a platform have no detours after {why}: let links be slow instead (slow-link)")
     between = router.layout.switch_links(router.fabric)
     lengths, latency_ps = np.diff(routes.offsets), routes.latency_ps.copy()
     ways = []
@@ -91,8 +93,7 @@ def _find_detour(
     usable = np.flatnonzero(between & ~dead)
     tail, head = fabric.tail[usable], fabric.head[usable]
     size = int(max(fabric.tail.max(), fabric.head.max())) + 1
-    graph = csr_matrix((np.ones(len(usable)), (head, tail)), (size, size))
-    hops = dijkstra(graph, indices=target, unweighted=True)
+    hops = dijkstra(csr_matrix((np.ones(len(usable)), (head, tail)), (size, size)), indices=target, unweighted=True)
     if not np.isfinite(hops[source]):
         return None
     # The links that lead nearer.
@@ -112,10 +113,8 @@ def _find_detour(
 def _walk(
     router: Router, ahead: Ints, source: int, hops: int, drawn_by: tuple[int, int] | None
 ) -> tuple[Ints, Floats, int]:
-    """Return the links of a route from a vertex, the share on each, and the latency of the slowest path.
-
-    Every vertex splits evenly over the links that lead nearer, or draws one of them by two numbers.
-    """
+    """Return the links of a route from a vertex, the share on each, and the latency of the slowest path."""
+    # Every vertex splits evenly over the links that lead nearer, or draws one of them by two numbers.
     fabric = router.fabric
     links: list[int] = []
     weights: list[float] = []
@@ -162,13 +161,9 @@ class Router:
     fabric: Fabric
     seed: int
 
-    @property
-    def _nodes(self) -> Nodes:
-        return self.layout.node_set
-
     def stages(self, source: Ints, target: Ints) -> list[RouteStage]:
         """Return the stages between GPUs in order; GPUs are int64 of shape (m,), different in each pair."""
-        nodes = self._nodes
+        nodes = self.layout.node_set
         inside = nodes.domain_of_gpu[source] == nodes.domain_of_gpu[target]
         outside = ~inside
         over_switch = inside & (nodes.nvlink_of_gpu[source] >= 0)
@@ -198,9 +193,9 @@ class Router:
             *parallel_stages(
                 [
                     [
-                        single_link_stage(self.fabric, "nic.out", source_port + lane, outside),
+                        parallel_stage(self.fabric, "nic.out", source_port + lane, outside),
                         *self.layout.stages(self.fabric, source_port + lane, target_port + lane, outside, self.seed),
-                        single_link_stage(self.fabric, "nic.in", target_port + lane, outside),
+                        parallel_stage(self.fabric, "nic.in", target_port + lane, outside),
                     ]
                     for lane in range(nodes.ports_per_gpu)
                 ]
@@ -212,7 +207,7 @@ class Router:
 
     def over_nvlink(self, source: Ints, target: Ints) -> Mask:
         """Return a mask of the routes between GPUs that cross NVSwitches or links of a mesh alone, shape (m,)."""
-        nodes = self._nodes
+        nodes = self.layout.node_set
         inside = nodes.domain_of_gpu[source] == nodes.domain_of_gpu[target]
         over: Mask = inside & (nodes.nvlink_of_gpu[source] >= 0)
         if nodes.meshes.variants and not over.all():
@@ -221,28 +216,27 @@ class Router:
 
     def to_ports(self, gpu: Ints) -> list[RouteStage]:
         """Return the stages from GPUs to the fabric: over PCIe and through their network interfaces."""
-        nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
+        nodes, port = self.layout.node_set, self.layout.node_set.port_of_gpu[gpu]
         every = np.ones(len(gpu), np.bool_)
         return [
             *self._port("pcie", "out", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
             *self._tree(nodes.switch_of_gpu[gpu], nodes.switch_of_port[port], every, self._at_interfaces(gpu, every)),
-            single_link_stage(self.fabric, "nic.out", port, every),
+            parallel_stage(self.fabric, "nic.out", port, every),
         ]
 
     def from_ports(self, gpu: Ints) -> list[RouteStage]:
         """Return the stages from the fabric to GPUs: those of `to_ports` back."""
-        nodes, port = self._nodes, self._nodes.port_of_gpu[gpu]
+        nodes, port = self.layout.node_set, self.layout.node_set.port_of_gpu[gpu]
         every = np.ones(len(gpu), np.bool_)
         at_host = self._at_interfaces(gpu, every).back()
         return [
-            single_link_stage(self.fabric, "nic.in", port, every),
+            parallel_stage(self.fabric, "nic.in", port, every),
             *self._tree(nodes.switch_of_port[port], nodes.switch_of_gpu[gpu], every, at_host),
             *self._port("pcie", "in", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
         ]
 
     def _at_interfaces(self, gpu: Ints, outside: Mask) -> _HostStaging:
-        """Return the staging of transfers from GPUs to the interfaces of their nodes."""
-        nodes = self._nodes
+        nodes = self.layout.node_set
         node, socket = nodes.node_of_gpu[gpu], nodes.socket_of_gpu[gpu]
         first, after = nodes.first_socket[node], nodes.first_socket[node + 1]
         stored = nodes.having(lambda spec: spec.path == "staged" and spec.memory is not None)[node]
@@ -252,56 +246,51 @@ class Router:
 
     def _port(self, name: str, way: str, link: Ints, mask: Mask) -> list[RouteStage]:
         key = f"{name}.{way}"
-        return [single_link_stage(self.fabric, key, link, mask)] if key in self.fabric.blocks else []
+        return [parallel_stage(self.fabric, key, link, mask)] if key in self.fabric.blocks else []
 
     def _mesh(self, source: Ints, target: Ints, inside: Mask) -> tuple[list[RouteStage], Mask]:
         """Return the links between GPUs of one node, and which transfers take them."""
-        if not self._nodes.meshes.variants:
+        if not self.layout.node_set.meshes.variants:
             return [], np.zeros(len(source), np.bool_)
-        nodes, first = self._nodes, self.fabric.blocks["nvlink.mesh"].start
+        nodes, first = self.layout.node_set, self.fabric.blocks["nvlink.mesh"].start
         node = nodes.node_of_gpu[source]
         # GPUs of two nodes have no route here: any numbers will do.
         other = np.where(inside, target, source)
-        links = self._nodes.meshes.links(node, nodes.local_gpu(source), nodes.local_gpu(other))
+        links = nodes.meshes.links(node, nodes.local_gpu(source), nodes.local_gpu(other))
         stages = [series_stage(self.fabric, first + link[link >= 0], (link >= 0).astype(np.int64)) for link in links]
         return stages, np.any([link >= 0 for link in links], axis=0) if links else np.zeros(len(source), np.bool_)
 
     def _tree(self, source: Ints, target: Ints, mask: Mask, at_host: _HostStaging) -> list[RouteStage]:
-        """Return the stages between two PCIe switches of a node, or between one and the host bridge (-1).
-
-        Traffic through host memory passes the bridge even if both ends are below one switch.
-        """
-        nodes = self._nodes
+        """Return the stages between two PCIe switches of a node, or between one and the host bridge (-1)."""
+        # Traffic through host memory passes the bridge even if both ends are below one switch.
+        nodes = self.layout.node_set
         passed = self._memories(at_host)
         if not nodes.pcie_switches:
             return passed
         through = mask & ((source != target) | at_host.writes | at_host.reads)
         rises, falls = through & (source >= 0), through & (target >= 0)
-        up = [single_link_stage(self.fabric, "uplink.out", source, rises)]
-        down = [single_link_stage(self.fabric, "uplink.in", target, falls)]
+        up = [parallel_stage(self.fabric, "uplink.out", source, rises)]
+        down = [parallel_stage(self.fabric, "uplink.in", target, falls)]
         if "host.out" in self.fabric.blocks:
             bridge = positions_of(nodes.bridge_nodes, nodes.count)[nodes.node_of_switch]
             source_bridge, target_bridge = bridge[source], bridge[target]
-            up.append(single_link_stage(self.fabric, "host.out", source_bridge, rises & (source_bridge >= 0)))
-            down.insert(0, single_link_stage(self.fabric, "host.in", target_bridge, falls & (target_bridge >= 0)))
+            up.append(parallel_stage(self.fabric, "host.out", source_bridge, rises & (source_bridge >= 0)))
+            down.insert(0, parallel_stage(self.fabric, "host.in", target_bridge, falls & (target_bridge >= 0)))
         return [*up, *passed, *down]
 
     def _memories(self, at_host: _HostStaging) -> list[RouteStage]:
-        """Return the host memories and the links between sockets that transfers pass."""
-        nodes, found = self._nodes, []
+        nodes, found = self.layout.node_set, []
         if len(nodes.memory_sockets):
             number = positions_of(nodes.memory_sockets, len(nodes.node_of_socket))
             start, end = number[at_host.start], number[at_host.end]
             writes, reads = at_host.writes & (start >= 0), at_host.reads & (end >= 0)
             both = writes & reads & (start == end)
             found += [
-                replace(single_link_stage(self.fabric, "memory", start, both), weight=2.0),
-                single_link_stage(self.fabric, "memory", start, writes & ~both),
-                single_link_stage(self.fabric, "memory", end, reads & ~both),
+                replace(parallel_stage(self.fabric, "memory", start, both), weight=2.0),
+                parallel_stage(self.fabric, "memory", start, writes & ~both),
+                parallel_stage(self.fabric, "memory", end, reads & ~both),
             ]
         if len(nodes.linked_sockets):
             link = positions_of(nodes.linked_sockets, len(nodes.node_of_socket))[at_host.start]
-            found.insert(
-                2 if found else 0, single_link_stage(self.fabric, "socket", link, at_host.crosses & (link >= 0))
-            )
+            found.insert(2 if found else 0, parallel_stage(self.fabric, "socket", link, at_host.crosses & (link >= 0)))
         return found

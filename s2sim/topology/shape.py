@@ -1,7 +1,5 @@
 """A cluster's shape as its file states it: the content of nodes and how they are joined, for any number of workers."""
 
-from __future__ import annotations
-
 import re
 from dataclasses import dataclass, replace
 
@@ -41,6 +39,7 @@ class NodeSpec:
     nics_at_host: bool
     # Between nodes, one of `TRANSPORTS`: latencies are then those of the hardware alone; None if not stated
     transport: str | None = None
+    queue_pairs: int = 1  # Of a connection between two GPUs
     path: str = "switch"  # From GPU memory to an interface, one of `PATHS`
     peer_to_peer: bool = True  # Whether GPUs reach each other's memory over PCIe; if not, through host memory
     sockets: int = 1  # GPU g is at socket ``g * sockets // gpus``; GPUs below one PCIe switch share a socket
@@ -77,6 +76,10 @@ class NamedLinks:
     latency_ps: int | None
 
 
+# How sources begin that no document backs.
+_ASSUMED = "assumed"
+# With fewer, switches of Ethernet may send several connections over one link, unless they adapt routes.
+_MANY_QUEUE_PAIRS = 4
 PRICE_FIELDS = ("price.gpu_hour", "price.node_hour", "price.node", "price.years")
 _HOURS_PER_YEAR = 8766
 _S_PER_HOUR = 3600
@@ -143,6 +146,28 @@ def read_price(fields: FieldReader) -> Price | None:
 
 
 @dataclass(frozen=True, slots=True)
+class FabricGraph:
+    """A fabric that is given as a graph, of vertices by name: hosts, then switches."""
+
+    name: str  # Of its file
+    description: str  # Which nodes were taken for hosts, if they do not say it
+    hosts: int
+    vertices: tuple[str, ...]
+    # In one direction: start, end, bytes per second and picoseconds; None for those of ``fabric.link``
+    links: tuple[tuple[int, int, float | None, int | None], ...]
+    link_names: tuple[str, ...] = ()  # Of those between switches; by their ends if empty
+    # The links from each host to each, row after row, of routing "explicit"
+    routes: tuple[tuple[int, ...], ...] = ()
+    forwards: bool = False  # Whether hosts forward even where none is joined to another
+
+    @property
+    def first_switch(self) -> int:
+        """The first vertex that forwards: host 0 where hosts are joined directly, or are all there is."""
+        direct = len(self.vertices) == self.hosts or any(max(link[:2]) < self.hosts for link in self.links)
+        return 0 if direct or self.forwards else self.hosts
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterShape:
     """One description file, checked."""
 
@@ -169,6 +194,8 @@ class ClusterShape:
     hosts_per_router: int | None
     routers_per_group: int | None
     global_links_per_router: int | None
+    graph: FabricGraph | None  # Of the kind ``graph``
+    paths: int | None  # Of which ``k-shortest`` draws one
     max_nodes: int | None  # None for any number
     processors: int | None  # Shared by all nodes, which are processes of one machine; None if each has its own
     packet_bytes: float | None  # The most that TCP passes to the network of such a machine in one packet
@@ -177,6 +204,15 @@ class ClusterShape:
     routing: str
     price: Price | None  # What an hour of it costs; None where nothing says that
     quantities: tuple[Quantity, ...]
+
+    @property
+    def assumed_fields(self) -> tuple[str, ...]:
+        """Fields of interfaces and the fabric that no document backs, and the queue pairs of RoCE if they are few."""
+        known = (each for each in self.quantities if each.field.startswith(("nic.", "fabric.")))
+        found = [each.field for each in known if each.source.startswith(_ASSUMED)]
+        if any(node.transport == "roce" and node.queue_pairs < _MANY_QUEUE_PAIRS for node in self.nodes):
+            found.append("nic.queue_pairs")
+        return tuple(dict.fromkeys(found))
 
     @property
     def gpus_per_node(self) -> int:
@@ -210,12 +246,6 @@ class ClusterShape:
     def nic(self) -> LinkSpec:
         """One network interface of the first node."""
         return self.nodes[0].nic
-
-    def host_link_of(self, node: NodeSpec) -> LinkSpec:
-        """Return the link from a network interface of a node to the fabric: the interface, with its cable if any."""
-        if not self.host_cable:
-            return node.nic
-        return LinkSpec(min(node.nic.rate_Bps, self.link.rate_Bps), node.nic.latency_ps + self.link.latency_ps)
 
 
 def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:

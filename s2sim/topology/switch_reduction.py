@@ -1,7 +1,5 @@
 """The tree over which switches reduce and multicast (NVIDIA SHARP, NVLink SHARP)."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
@@ -86,8 +84,7 @@ def _fabric_levels(router: Router, gpus: Ints) -> tuple[list[Ints], list[Ints]]:
         for stages in (router.to_ports(gpus), router.from_ports(gpus))
     )
     up = [blocks[key].start + index for key, _, index in levels]
-    down = [blocks[key].start + index for _, key, index in reversed(levels)]
-    return [*to_ports, *up], [*down, *from_ports]
+    return [*to_ports, *up], [*(blocks[key].start + index for _, key, index in reversed(levels)), *from_ports]
 
 
 def reduction_over_nodes(router: Router, gpu_of_rank: Ints, legs: Routes, share: float, depth: int) -> Routes:
@@ -123,7 +120,6 @@ def _single_transfer(links: Ints, weights: Floats, latency_ps: int) -> Routes:
 
 
 def _slowest_latency_ps(router: Router, levels: list[Ints]) -> int:
-    """Return the sum of the latencies of each level's slowest link."""
     return sum(int(router.fabric.latency_ps[level].max()) for level in levels)
 
 

@@ -1,15 +1,12 @@
 """The result of a simulated collective."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from s2sim.experiment.json_form import left_out
-from s2sim.experiment.scenario.faults import FaultedForm, load_effects
+from s2sim.experiment.scenario.cluster import FaultedForm, load_effects
 from s2sim.simulation.faults.fault import Effect
-from s2sim.traffic.link_loads import LinkLoad
-from s2sim.traffic.networks import CollectiveCheck
+from s2sim.traffic.networks import CollectiveCheck, LinkLoad
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.uncertainty.interval import Band
 

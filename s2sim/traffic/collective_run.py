@@ -23,14 +23,15 @@ from s2sim.errors import ContendedError, OptionError, S2SimWarning
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.costs import Cost, collective_features, cost_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher
-from s2sim.experiment.scenario.cluster import Scenario, extrapolated_constants_notes
-from s2sim.experiment.scenario.content_hash import profile_content
-from s2sim.experiment.scenario.faults import (
+from s2sim.experiment.scenario.cluster import (
+    Scenario,
     effects_in_order,
+    extrapolated_constants_notes,
     healthy_and_damaged_routes,
     resolve_traffic,
     traffic_sha256,
 )
+from s2sim.experiment.scenario.content_hash import profile_content
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer, parse_groups
 from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import IDEAL, choose_library
@@ -39,8 +40,14 @@ from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.collective_result import BesideRow, CollectiveResult, OtherAlgorithm, TermRow
-from s2sim.traffic.link_loads import RoutedBytes, busiest_links
-from s2sim.traffic.networks import CollectiveCheck, compare_networks_on, run_as_packets, simulate_with_faults
+from s2sim.traffic.networks import (
+    CollectiveCheck,
+    RoutedBytes,
+    busiest_links,
+    compare_networks_on,
+    run_as_packets,
+    simulate_with_faults,
+)
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.uncertainty.interval import Band, interval_at
 from s2sim.units import PS_PER_S
@@ -49,17 +56,12 @@ if TYPE_CHECKING:
     from s2sim.experiment.timeline import Timeline
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class ConcurrentGroups:
-    """Groups of ranks that run the same collective concurrently, and their timer."""
+class ConcurrentGroups(NamedTuple):
+    """Groups of ranks that run the same collective concurrently, their timer, and the workers of its ranks in order."""
 
     groups: ParallelGroups
     timer: ConcurrentGroupsTimer
-
-    @property
-    def workers(self) -> Ints:
-        """The worker of each rank of the timer's cluster, int64 of shape (workers,)."""
-        return self.groups.dp_groups.reshape(-1)
+    workers: Ints
 
 
 def concurrent_groups(text: str, workers: int, scenario: Scenario, profile: LibraryProfile) -> ConcurrentGroups | None:
@@ -72,7 +74,7 @@ def concurrent_groups(text: str, workers: int, scenario: Scenario, profile: Libr
         )
     timer = concurrent_groups_timer(scenario.cluster(workers), groups, scenario.algorithm, profile=profile)
     if isinstance(timer, ConcurrentGroupsTimer):
-        return ConcurrentGroups(groups, timer)
+        return ConcurrentGroups(groups, timer, groups.dp_groups.reshape(-1))
     warnings.warn(f"--groups {text} changes nothing here: one group has all ranks", S2SimWarning, stacklevel=2)
     return None
 
@@ -132,8 +134,7 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
     else:
         bound, sizes = concurrent.timer.bound([demand], assisted=assisted), concurrent.groups
         alone_s = concurrent.timer.alone.time(demand).duration_ps / PS_PER_S
-        contention = time_s / alone_s if alone_s else None
-        groups = BesideRow(sizes.tp, sizes.pp, sizes.dp, sizes.count, alone_s, contention)
+        groups = BesideRow(sizes.tp, sizes.pp, sizes.dp, sizes.count, alone_s, time_s / alone_s if alone_s else None)
     alone = spec.network == "fluid" and not planned.by_message and concurrent is None
     faster = planned.timer.faster(timed) if alone else None
     alternatives = planned.timer.alternatives(timed) if alone else []

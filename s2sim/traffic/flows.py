@@ -1,7 +1,5 @@
 """The transfers of a traffic file."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Mapping
@@ -16,7 +14,7 @@ from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.json_form import json_value, left_out
 from s2sim.experiment.progress import SILENT, ProgressWatcher
-from s2sim.experiment.scenario.faults import (
+from s2sim.experiment.scenario.cluster import (
     FaultedForm,
     effects_in_order,
     load_effects,
@@ -28,8 +26,15 @@ from s2sim.network.network import deliver_ps, uncontended_ps
 from s2sim.network.packet_queues import pipeline_fill_ps
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.describe import summary_line
-from s2sim.traffic.link_loads import LinkLoad, RoutedBytes, busiest_links
-from s2sim.traffic.networks import CrossCheck, Transfers, deliver_packets, simulate_flows_with_faults
+from s2sim.traffic.networks import (
+    CrossCheck,
+    LinkLoad,
+    RoutedBytes,
+    Transfers,
+    busiest_links,
+    deliver_packets,
+    simulate_flows_with_faults,
+)
 from s2sim.traffic.spec import FlowsSpec
 from s2sim.units import PS_PER_S
 
@@ -42,12 +47,8 @@ _MAX_BYTES = 2**26
 
 
 def read_transfers(path: Path) -> Transfers:
-    """Return the transfers of a CSV file with the columns ``start_s``, ``src``, ``dst`` and ``bytes``.
-
-    `S2SimError` names the line that is wrong.
-    """
-    text = read_text(path, most_bytes=_MAX_BYTES)
-    reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
+    """Return transfers of a CSV file (``start_s``, ``src``, ``dst``, ``bytes``); `S2SimError` names a wrong line."""
+    reader = csv.DictReader(io.StringIO(read_text(path, most_bytes=_MAX_BYTES)), skipinitialspace=True)
     try:
         if reader.fieldnames is None or set(COLUMNS) - set(reader.fieldnames):
             raise S2SimError(f"{path}: the first line must name the columns {','.join(COLUMNS)}")
@@ -131,8 +132,7 @@ class FlowsResult(FaultedForm):
 
     def to_csv(self) -> str:
         """Return the transfers as read, with two more columns."""
-        lines = [",".join(Flow._fields), *(",".join(map(repr, flow)) for flow in self.flows)]
-        return "\n".join(lines) + "\n"
+        return "\n".join([",".join(Flow._fields), *(",".join(map(repr, flow)) for flow in self.flows)]) + "\n"
 
 
 @accept_fields_of(FlowsSpec)
@@ -154,10 +154,7 @@ def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **
 def simulate_transfers(
     spec: FlowsSpec, transfers: Transfers | None = None, progress: ProgressWatcher = SILENT
 ) -> FlowsResult:
-    """Send transfers over a cluster; slowdowns are against the network without faults.
-
-    ``transfers`` are needed if the spec names no file.
-    """
+    """Send transfers over a cluster; slowdowns are against no faults. ``transfers``: needed if the spec has no file."""
     if transfers is None:
         if spec.file is None:
             raise OptionError("there is nothing to send: the spec names no file of transfers")

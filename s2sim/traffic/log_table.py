@@ -1,7 +1,5 @@
 """What a log states: tables of measured times, and lines of NCCL_DEBUG=INFO on how a collective ran."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -42,12 +40,12 @@ class MeasuredTable:
     line: int  # Where its header stands in the log, from 1 on
     collective: str | None  # By the name that s2sim has for it, else by that of the log
     ranks: int | None
-    devices: tuple[RankDevice, ...]
-    gpus_per_thread: int | None  # GPUs that one thread launches on, one after the other
-    library: str | None
-    channels: int | None  # Channels that the library has for collectives
     rows: tuple[MeasuredRow, ...]  # In the order of the log, in which sizes may come again
-    unfinished: tuple[int, ...]  # Lines of rows that were begun and have no figures
+    library: str | None = None
+    devices: tuple[RankDevice, ...] = ()
+    gpus_per_thread: int | None = None  # GPUs that one thread launches on, one after the other
+    channels: int | None = None  # Channels that the library has for collectives
+    unfinished: tuple[int, ...] = ()  # Lines of rows that were begun and have no figures
     # rings, trees: of each channel: the ranks of its ring in their order, and the parent of each rank in its tree, -1
     # of the root
     rings: tuple[tuple[int, ...], ...] = ()
@@ -129,13 +127,11 @@ class NcclDebugInfo:
             chosen = LoggedChoice(_lookup_name(found[2], _ALGORITHMS), _lookup_name(found[3], _PROTOCOLS), channels)
             self.choices[int(found[1])] = chosen
         elif found := _FORCED.search(text):
-            names = _ALGORITHMS if found[1] == "ALGO" else _PROTOCOLS
-            self._forced[found[1]] = _lookup_name(found[2], names)
+            self._forced[found[1]] = _lookup_name(found[2], _ALGORITHMS if found[1] == "ALGO" else _PROTOCOLS)
 
     def choice(self, size_bytes: int) -> LoggedChoice:
         """Return the choice of the library for a size, or the forced one for all."""
-        told = LoggedChoice(self._forced.get("ALGO"), self._forced.get("PROTO"))
-        return self.choices.get(size_bytes, told)
+        return self.choices.get(size_bytes, LoggedChoice(self._forced.get("ALGO"), self._forced.get("PROTO")))
 
     def rings(self, ranks: int) -> tuple[tuple[int, ...], ...]:
         """Return the ring of each channel through all ranks, if complete."""

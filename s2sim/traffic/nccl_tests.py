@@ -1,13 +1,11 @@
 """Reads the output of nccl-tests and rccl-tests, with lines of launchers and of the library in between."""
 
-from __future__ import annotations
-
 import math
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from s2sim.collectives.kinds import KINDS
+from s2sim.collectives import KINDS
 from s2sim.errors import S2SimError
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, NcclDebugInfo, RankDevice
 
@@ -19,7 +17,6 @@ _FIGURE = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?\*?")
 _MICRO = 1e-6
 # A day: beyond is damage.
 MAX_S = 86_400.0
-
 
 # The titles of each group of figures of a table; a group begins with its time, the first is out-of-place.
 _Columns = tuple[tuple[str, ...], ...]
@@ -44,10 +41,7 @@ def _read_columns(words: Sequence[str]) -> _Columns | None:
 
 
 def _read_figures(columns: _Columns, cells: Sequence[str]) -> _Figures | None:
-    """Return the figures of a row without the root before them; None if their number does not fit.
-
-    A program that was stopped may have printed only the first group. `S2SimError` for a malformed figure.
-    """
+    """Return a row's figures, maybe of the first group alone; None if they do not fit, `S2SimError` if malformed."""
     for groups in (columns, columns[:1]):
         needed = sum(map(len, groups))
         if len(cells) - needed in (0, 1):
@@ -65,7 +59,6 @@ def _group_figures(cells: dict[str, str]) -> tuple[float | None, float | None]:
 
 
 def _is_figure(text: str) -> bool:
-    """Return whether a cell has a number, or states that there is none."""
     return text.lower() in NONE or _FIGURE.fullmatch(text) is not None
 
 
@@ -161,8 +154,6 @@ def parse_nccl_tests(text: str, origin: str, *, in_place: bool = False) -> tuple
 
 @dataclass(slots=True)
 class _TablePreamble:
-    """What lines before a table say of it."""
-
     named: str | None = None
     command: str | None = None
     said: NcclDebugInfo = field(default_factory=NcclDebugInfo)
@@ -199,8 +190,6 @@ class _TablePreamble:
 
 
 class _LogReader:
-    """The tables so far, and the one that lines go to."""
-
     def __init__(self, in_place: bool) -> None:
         self.header: int | None = None
         self._group = int(in_place)

@@ -1,17 +1,19 @@
-"""One schedule in either network, and the difference between the networks."""
+"""One schedule in either network, the difference between the networks, and the busiest links."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, ClassVar, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from s2sim.arrays import Floats, Ints
+from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound
+from s2sim.collectives.timing.rounds import Wanted
 from s2sim.collectives.timing.routes import find_routes
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import NetworkSpec
@@ -25,19 +27,107 @@ from s2sim.network.time_varying import TimeVaryingNetwork
 from s2sim.simulation.faults.fault import Effect, Fault, FaultyNetwork, arrivals_ps
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Fabric, Routes
-from s2sim.traffic.link_loads import RoutedBytes
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     import simpy
 
+_BUSIEST_LINKS = 8
+_NAMED_FLOWS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class FlowShare:
+    """Bytes that one pair of ranks sent over a link; of a flow that is split over several links, the part on it."""
+
+    src: int
+    dst: int
+    bytes: float
+
+
+@dataclass(frozen=True, slots=True)
+class LinkLoad:
+    """What one link direction carried."""
+
+    link: str
+    bytes: float  # Bytes; a flow that is split over several links leaves a part on each
+    utilisation: float  # Bytes over what it could have carried in the whole time
+    flows: int = 0  # Pairs of ranks that sent over it
+    shared_by: tuple[FlowShare, ...] = ()  # Those that sent most, at most eight
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class RoutedBytes:
+    """Bytes of pairs of ranks (int64) along routes, float64 (m,); a reducing switch's message names its first rank."""
+
+    routes: Routes
+    src: Ints
+    dst: Ints
+    bytes: Floats
+
+    def on_links(self) -> Floats:
+        """Return the bytes of each crossing, float64 of the shape of ``routes.links``."""
+        return np.repeat(self.bytes, np.diff(self.routes.offsets)) * self.routes.weights
+
+
+def _rank_bit(ranks: Ints, fabric: Fabric) -> NDArray[np.uint64]:
+    """Return one of 64 bits for each rank: that of its part of all ranks."""
+    return np.uint64(1) << (ranks * 64 // fabric.gpus).astype(np.uint64)
+
+
+def busiest_links(
+    fabric: Fabric, traffic: Callable[[Wanted | None], Iterable[RoutedBytes]], seconds: float
+) -> tuple[LinkLoad, ...]:
+    """Return the busiest links of ``seconds`` s; ``traffic`` is called twice, then for ``wanted(src, dst)`` alone."""
+    if seconds == 0:
+        return ()
+    carried = np.zeros(len(fabric))
+    # Which parts of the ranks each link has bytes from, and which it has bytes for.
+    parts = np.zeros((2, len(fabric)), np.uint64)
+    for sent in traffic(None):
+        carried += np.bincount(sent.routes.links, sent.on_links(), len(carried))
+        for side, ranks in zip(parts, (sent.src, sent.dst), strict=True):
+            part = _rank_bit(ranks[: len(sent.bytes)], fabric)
+            np.bitwise_or.at(side, sent.routes.links, np.repeat(part, np.diff(sent.routes.offsets)))
+    utilisation = carried / (fabric.rate_Bps * seconds)
+    order = np.lexsort((np.arange(len(utilisation)), -utilisation))[:_BUSIEST_LINKS]
+    busiest = [int(link) for link in order if carried[link]]
+
+    def wanted(src: Ints, dst: Ints) -> Mask:
+        from_part, to_part = (
+            parts[side, busiest, None] & _rank_bit(ranks, fabric) for side, ranks in enumerate((src, dst))
+        )
+        found: Mask = ((from_part != 0) & (to_part != 0)).any(axis=0)
+        return found
+
+    users = _flows_on_links(busiest, traffic(wanted))
+    return tuple(
+        LinkLoad(
+            fabric.link_names[link],
+            float(carried[link]),
+            float(utilisation[link]),
+            len(users[link]),
+            tuple(sorted(users[link], key=lambda flow: (-flow.bytes, flow.src, flow.dst))[:_NAMED_FLOWS]),
+        )
+        for link in busiest
+    )
+
+
+def _flows_on_links(links: Sequence[int], traffic: Iterable[RoutedBytes]) -> dict[int, list[FlowShare]]:
+    shares: dict[int, dict[tuple[int, int], float]] = {link: {} for link in links}
+    for sent in traffic:
+        on_links = sent.on_links()
+        for crossing in np.flatnonzero(np.isin(sent.routes.links, links)).tolist():
+            message = int(np.searchsorted(sent.routes.offsets, crossing, side="right")) - 1
+            pairs = shares[int(sent.routes.links[crossing])]
+            pair = int(sent.src[message]), int(sent.dst[message])
+            pairs[pair] = pairs.get(pair, 0.0) + float(on_links[crossing])
+    return {link: [FlowShare(*pair, size) for pair, size in pairs.items()] for link, pairs in shares.items()}
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Transfers:
-    """The transfers of a traffic file, in arrays of shape (n,).
-
-    Start times are int64 picoseconds, ranks int64, sizes float64 bytes.
-    """
+    """The transfers of a traffic file, shape (n,): start times int64 picoseconds, ranks int64, sizes float64 bytes."""
 
     start_ps: Ints
     src: Ints
@@ -81,10 +171,7 @@ def _packet_network(hops: int, spec: NetworkSpec, progress: ProgressWatcher) -> 
 
 
 def run_as_packets(schedule: Schedule, cluster: Cluster, spec: NetworkSpec, progress: ProgressWatcher = SILENT) -> Ints:
-    """Return the end of each rank in the packet network, int64 picoseconds of shape (places,).
-
-    `S2SimError` if it would take too long, or if a switch reduces.
-    """
+    """Return each rank's end in packets, int64 ps of shape (places,); `S2SimError` if too long, or a switch reduces."""
     import simpy
 
     hops = 0
@@ -239,10 +326,7 @@ def deliver_packets(
 def simulate_flows_with_faults(
     cluster: Cluster, faults: Sequence[Fault], transfers: Transfers, progress: ProgressWatcher = SILENT
 ) -> FaultySimulation:
-    """Send transfers through the fluid network while faults happen; those of a late rank start later.
-
-    The cluster has the permanent faults.
-    """
+    """Send transfers while faults happen, those of late ranks later; ``cluster`` has the permanent faults."""
     pairs, start_ps = (transfers.src, transfers.dst), transfers.start_ps
     late_ps = arrivals_ps(faults, cluster.workers, "a transfer")[transfers.src]
     made: list[FaultyNetwork] = []

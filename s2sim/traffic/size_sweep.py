@@ -1,23 +1,33 @@
-"""One collective at many sizes: the time of each, and the table that nccl-tests would print."""
+"""One collective at many sizes: the time of each, as nccl-tests would print it, and what NCCL's tuner is told to run.
+
+Lines of the tuner's file are ``collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks``, as
+``plugins/tuner/example`` of NCCL v2.30.7-1 reads them: the first that matches counts, ends included; what none matches
+stays NCCL's own choice.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import groupby
+from operator import attrgetter
 from statistics import fmean
 from typing import NamedTuple
 
 from s2sim import __version__
-from s2sim.collectives.schedules.demand import bus_factor
+from s2sim.collectives.schedules.demand import bus_factor, nccl_tests_bytes
+from s2sim.collectives.timing.timer import TimedSchedule
 from s2sim.errors import OptionError
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
+from s2sim.libraries.nccl import NcclProfile
 from s2sim.tables import Table, table_of
 from s2sim.topology.cluster import Cluster
-from s2sim.traffic.collective_run import plan_collective, simulate_collective
+from s2sim.traffic.collective_run import PlannedCollective, plan_collective, simulate_collective
 from s2sim.traffic.nccl_tests import program_of
 from s2sim.traffic.spec import CollectiveSpec
-from s2sim.units import PS_PER_S
+from s2sim.uncertainty.interval import format_interval, interval_at
+from s2sim.units import PS_PER_S, format_bytes, format_seconds
 
 
 class SizeSweep(NamedTuple):
@@ -101,10 +111,7 @@ _ONCE = "warmup iters: 0 iters: 1 agg iters: 1 validation: 0 graph: 0"
 
 
 def simulated_table(spec: CollectiveSpec, swept: SizeSweep, factor: int) -> list[str]:
-    """Return the lines that nccl-tests would print of simulated times, after remarks on the simulation.
-
-    ``factor`` is the ratio of one size to the next.
-    """
+    """Return nccl-tests' lines of simulated times, after remarks on the simulation; ``factor`` is from size to size."""
     timed, cluster, notes = swept
     algorithms = ", ".join(dict.fromkeys(size.algorithm for size in timed))
     remarks = [
@@ -176,3 +183,113 @@ def _fitting(value: float, width: int) -> str:
     """Return a number with two decimals, or fewer if they do not fit."""
     texts = (f"{value:.{digits}f}" for digits in (2, 1))
     return next((text for text in texts if len(text) <= width), f"{value:.0f}")
+
+
+_KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+# By the algorithm here; NCCL calls a chain from a root a ring too.
+NCCL_ALGORITHMS = {
+    "ring": "ring",
+    "chain": "ring",
+    "double-binary-tree": "tree",
+    "nvls-tree": "nvls_tree",
+    "in-network": "nvls",
+    "pat": "pat",
+}
+# The plug-in reads lines into 256 bytes; the rest of a longer one would be another line.
+_LONGEST = 250
+
+
+@dataclass(frozen=True, slots=True)
+class TunerChoice:
+    """What is to run at one size."""
+
+    size_bytes: int
+    algorithm: str  # As the plug-in calls it
+    protocol: str
+    channels: int
+    time_s: float
+    text: str  # The time with its band, and the choice of NCCL where that is another
+    gain: float  # The time of NCCL's own choice over this one
+
+
+@dataclass(frozen=True, slots=True)
+class TunerFile:
+    """The text of the file, and the choices that it is made of."""
+
+    text: str
+    choices: tuple[TunerChoice, ...]
+
+    @property
+    def summary(self) -> str:
+        """What it changes, and what it has to be checked by."""
+        other = [each for each in self.choices if each.gain > 1]
+        if not other:
+            return "NCCL's own choice is as good as any at every size: the file pins it down, and speeds nothing up"
+        sizes = f"{format_bytes(other[0].size_bytes)} to {format_bytes(other[-1].size_bytes)}"
+        most = max(each.gain for each in other)
+        return (
+            f"predicted to be faster than NCCL's own choice at {len(other)} of {len(self.choices)} sizes, {sizes}, by "
+            f"up to {most:.2f}x: measure both with nccl-tests before you use it"
+        )
+
+
+def write_tuner(spec: CollectiveSpec, sizes: Sequence[int], progress: ProgressWatcher = SILENT) -> TunerFile:
+    """Return the file for a spec's collective at growing sizes in bytes, each of which stands up to the next.
+
+    Of what NCCL can run, another than its own choice is taken where that needs less than nine tenths of the time, as
+    `s2sim collective` names it. `OptionError` for what no tuner is asked for, or another library.
+    """
+    if spec.kind not in _KINDS:
+        raise OptionError(f"--tuner: NCCL asks a tuner for {', '.join(_KINDS)}, and not for {spec.kind}")
+    if spec.algorithm != "auto" or spec.groups is not None or spec.faults:
+        raise OptionError("--tuner chooses algorithms for one group on a healthy cluster: leave those options out")
+    planned = [plan_collective(replace(spec, size_bytes=size)) for size in watched(progress, "choosing by size", sizes)]
+    if not isinstance(planned[0].profile, NcclProfile):
+        raise OptionError("--tuner is read by NCCL: add --library nccl, on GPUs that it has constants for")
+    choices, called = tuple(map(_choose, planned)), spec.kind.replace("_", "")
+    last = planned[-1]
+    where = f"nodes {last.cluster.nodes_used}, ranks {last.cluster.workers}"
+    topology = " ".join([spec.topology, *(f"--set {each}" for each in spec.overrides)])
+    lines = [
+        f"# {called} on {topology}: {where}; predicted by s2sim {__version__}, not measured",
+        "# Measure it before use: NCCL_TUNER_PLUGIN=libnccl-tuner-example.so NCCL_TUNER_CONFIG_FILE=this file",
+        "# collective,min_bytes,max_bytes,algorithm,protocol,channels,nodes,ranks",
+        "# Channels are those that the prediction is for. -1 would be NCCL's own, but the plug-in of v2.30 makes it 1.",
+    ]
+    runs = [list(run) for _, run in groupby(choices, attrgetter("algorithm", "protocol", "channels"))]
+    ends = [*(run[0].size_bytes - 1 for run in runs[1:]), choices[-1].size_bytes]
+    for run, end in zip(runs, ends, strict=True):
+        lines += [f"# {format_bytes(each.size_bytes)}: {each.text}" for each in run]
+        row = called, run[0].size_bytes, end, run[0].algorithm, run[0].protocol, run[0].channels
+        lines.append(",".join(map(str, (*row, last.cluster.nodes_used, last.cluster.workers))))
+    return TunerFile("".join(f"{line[:_LONGEST]}\n" for line in lines), choices)
+
+
+def _choose(planned: PlannedCollective) -> TunerChoice:
+    own = planned.timed
+    best = planned.timer.faster(own, library_only=True) or own
+    schedule = best.schedule
+    profile = next(
+        each
+        for each in planned.profile.protocols(schedule, planned.cluster)
+        if isinstance(each, NcclProfile) and each.protocol == schedule.protocol
+    )
+    channels, _ = profile.channels(schedule, planned.cluster)
+    name, own_name = (NCCL_ALGORITHMS[each.schedule.algorithm.partition(":")[0]] for each in (best, own))
+    other = "" if best is own else f"; NCCL's own choice, {own_name} {own.schedule.protocol}, {_time(own, planned)}"
+    return TunerChoice(
+        nccl_tests_bytes(planned.demand),
+        name,
+        schedule.protocol.lower(),
+        channels,
+        best.duration_ps / PS_PER_S,
+        f"{_time(best, planned)}{other}",
+        own.duration_ps / best.duration_ps if best.duration_ps else 1.0,
+    )
+
+
+def _time(timed: TimedSchedule, planned: PlannedCollective) -> str:
+    time_s, size = timed.duration_ps / PS_PER_S, nccl_tests_bytes(timed.schedule.demand)
+    band = interval_at(time_s, planned.cluster, planned.profile, planned.demand.kind, size)
+    between = "" if band is None else f" ({format_interval(band.low_s, time_s, band.high_s)})"
+    return f"{format_seconds(time_s)}{between}"

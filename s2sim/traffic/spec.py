@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
-from s2sim.collectives.kinds import KINDS, Kind
+from s2sim.collectives import Kind
 from s2sim.errors import OptionError, unknown_name
-from s2sim.experiment.cluster_spec import NetworkSpec, check_integer, described, document_options, option, parse_workers
+from s2sim.experiment.cluster_spec import NetworkSpec, check_integer, document_options, parse_workers, parsed
 
 Execution: TypeAlias = Literal["auto", "clocked", "by-message"]
+
+
+def _parse_kind(text: str) -> str:
+    return text.replace("-", "_")
 
 
 @document_options
@@ -22,40 +26,14 @@ class CollectiveSpec(NetworkSpec):
 
     what: ClassVar[str] = "collective"
 
-    kind: Kind = field(
-        metadata=described("KIND", f"{', '.join(KINDS)}.", argument=True, parse=lambda text: text.replace("-", "_"))
-    )
-    workers: int = field(metadata=described("N", "Number of workers (ranks, GPUs).", parse=parse_workers))
+    kind: Kind = parsed(_parse_kind)  # noqa: RUF009 (a field)
+    workers: int = parsed(parse_workers)
     size_bytes: int | tuple[int, ...] = 0
-    algorithm: str = option(
-        "auto",
-        None,
-        "Option string such as ring or double-binary-tree:chunks=8 (see s2sim list collectives), or auto for the "
-        "fastest of those that libraries choose among; another one that is faster is named.",
-    )
-    root: int = option(0, None, "Rank that a broadcast comes from or a reduce goes to, from 0 on.", at_least=0)
-    library: str | None = option(
-        None,
-        "LIBRARY",
-        "Add what a library's launches, hops and protocols take: nccl, or nccl:launch=node where one process drives "
-        "all GPUs of a node. Needs a topology that says nic.transport.",
-        none="the wire alone",
-    )
-    groups: str | None = option(
-        None,
-        "tp=N,pp=N,dp=rest",
-        "Let every data-parallel group do it at once: tp ranks share a layer, dp replicas hold the same, pp stages "
-        "follow each other, and ranks are numbered in that order (or order=tp-pp-dp).",
-        none="one group of all workers",
-    )
-    execution: Execution = field(
-        default="auto",
-        metadata=described(
-            "HOW",
-            "clocked: all ranks wait for whole rounds; by-message: each for its own messages alone, with the time of "
-            "clocked rounds beside it; auto: by message where faults make ranks or messages unequal.",
-        ),
-    )
+    algorithm: str = "auto"
+    root: int = 0
+    library: str | None = None
+    groups: str | None = None
+    execution: Execution = "auto"
 
     def __post_init__(self) -> None:
         NetworkSpec.__post_init__(self)
@@ -81,15 +59,8 @@ class FlowsSpec(NetworkSpec):
 
     what: ClassVar[str] = "flows"
 
-    file: str | None = option(
-        None,
-        "FILE.csv",
-        "Transfers, one a line under the header start_s,src,dst,bytes: seconds, ranks, and bytes.",
-        argument=True,
-    )
-    workers: int | None = option(
-        None, "N", "Number of workers (ranks, GPUs).", none="as many as the file names", parse=parse_workers
-    )
+    file: str | None = None
+    workers: int | None = parsed(parse_workers, None)
 
     def __post_init__(self) -> None:
         NetworkSpec.__post_init__(self)

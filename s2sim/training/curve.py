@@ -1,7 +1,5 @@
 """One training as curves: loss, accuracy, bytes and time against iterations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
@@ -16,8 +14,7 @@ from s2sim.experiment.execute import ring_traffic, schedule_traffic
 from s2sim.experiment.scenario.cluster import Machines, Scenario
 from s2sim.profiles.read import open_profile
 from s2sim.pytorch.task import Evaluation
-from s2sim.reducers.rank import Reducer
-from s2sim.reducers.script import Recording
+from s2sim.reducers import rank, script
 from s2sim.simulation.plan import make_plan
 from s2sim.simulation.run import replay
 from s2sim.topology.hardware import Gpu
@@ -37,14 +34,14 @@ class StepTime:
 
 
 def step_clock(
-    where: Scenario, machines: Machines, reducer: Reducer, workers: int, compute_ps: int
-) -> Callable[[Recording], StepTime]:
+    where: Scenario, machines: Machines, reducer: rank.Reducer, workers: int, compute_ps: int
+) -> Callable[[script.Recording], StepTime]:
     """Return what times the steps of one reducer; equal scripts are replayed once."""
     running = where.running(reducer.runs_by)
     timer = running.timer(workers)
 
     @cache
-    def tick(recording: Recording) -> StepTime:
+    def tick(recording: script.Recording) -> StepTime:
         plan = make_plan(recording, machines.library)
         found = replay(recording, timer, machines.gpu, plan, compute_ps=compute_ps, faults=running.faults)
         by_ring = running.uses_ring_bytes
@@ -155,6 +152,14 @@ class CurveHistory:
         )
 
 
+def plateau(curve: Curve, window: int) -> int | None:
+    """Return the first step that ends ``window`` steps in which the least loss fell by less than a hundredth."""
+    least = np.minimum.accumulate(curve.eval_loss)
+    before = np.searchsorted(curve.iterations, curve.iterations - window, side="right")
+    ends = (before > 0) & (least > 0.99 * least[before - 1])
+    return int(curve.iterations[ends.argmax()]) if ends.any() else None
+
+
 def find_crossing(curve: Curve, target: Target) -> TargetCrossing | None:
     """Return the first crossing of a target; None if there is none."""
     values = curve.eval_loss if target.what == "loss" else -curve.accuracy
@@ -184,6 +189,11 @@ class Interval:
     low: float | None
     high: float | None
     seeds: int
+
+    def text(self, form: str) -> str:
+        """Return the mean and, in parentheses, both ends, each as ``form`` has it."""
+        mean, *ends = (form.format(each) for each in (self.mean, self.low, self.high) if each is not None)
+        return f"{mean} ({' to '.join(ends)})" if ends else mean
 
 
 def t_interval(values: Sequence[float]) -> Interval | None:

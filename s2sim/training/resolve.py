@@ -8,12 +8,9 @@ from typing import Any
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
-from s2sim.pytorch.model_updates import TrainingSetup, make_training_setup
-from s2sim.pytorch.record_trace import model_settings
+from s2sim.pytorch import model_updates, record_trace
 from s2sim.pytorch.task import ModelSettings, Task, reproducible_torch
-from s2sim.pytorch.trainer import operations
-from s2sim.reducers.registry import make_reducer, option_string
-from s2sim.reducers.systems.presets import PRESETS
+from s2sim.reducers.registry import PRESETS, make_reducer, option_string
 from s2sim.topology.hardware import Gpu
 from s2sim.training.curve import compute_time
 from s2sim.training.spec import TrainSpec
@@ -31,13 +28,13 @@ class ResolvedTraining:
 
     spec: TrainSpec
     settings: ModelSettings
-    fittings: tuple[TrainingSetup, ...]
+    fittings: tuple[model_updates.TrainingSetup, ...]
     cluster_scenario: Scenario
     machines: Machines
     out: Path | None
     facts: TaskFacts | None = None  # They depend on the data, and are set when the first seed has been prepared
 
-    def key(self, fitting: TrainingSetup, seed: int) -> dict[str, Any]:
+    def key(self, fitting: model_updates.TrainingSetup, seed: int) -> dict[str, Any]:
         """Return the settings that must be equal to resume a training."""
         same = {name: getattr(self.spec, name) for name in _PER_TRAINING}
         own = {"reducer": fitting.option_string, "learning_rate": fitting.learning_rate}
@@ -59,7 +56,7 @@ class TaskFacts:
 def task_facts(task: Task, spec: TrainSpec, gpu: Gpu) -> TaskFacts:
     """Return the facts of a task."""
     with reproducible_torch():
-        flops = operations(task)
+        flops = model_updates.operations(task)
     sizes = [parameter.numel() for parameter in task.module.parameters()]
     compute = compute_time(spec, gpu, flops, len(sizes))
     return TaskFacts(task.model, task.score, task.origin.data, sum(sizes), *compute)
@@ -67,8 +64,7 @@ def task_facts(task: Task, spec: TrainSpec, gpu: Gpu) -> TaskFacts:
 
 def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bool = False) -> ResolvedTraining:
     """Return the inputs of a training; refuse invalid ones before any long computation."""
-    texts = [Path(path) for path in spec.text]
-    settings = model_settings(spec.model, texts)
+    settings = record_trace.model_settings(spec.model, [Path(path) for path in spec.text])
     if not settings.held_out:
         # A tenth of the data evaluates the model, unless its option says another share.
         settings = replace(settings, held_out=0.1)
@@ -80,9 +76,9 @@ def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bo
     nodes = tuple(where.healthy(spec.workers).node_of_rank.tolist())
     where.cluster(spec.workers)
     where.warn_of_idle_overrides(spec.workers)
-    fittings: list[TrainingSetup] = []
+    fittings: list[model_updates.TrainingSetup] = []
     for text in requested:
-        found = make_training_setup(text, settings, spec.learning_rate(text))
+        found = model_updates.make_training_setup(text, settings, spec.learning_rate(text))
         where.running(found.reducer.runs_by)
         for other in fittings:
             if _training_identity(found) == _training_identity(other):
@@ -94,7 +90,7 @@ def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bo
     return ResolvedTraining(spec, settings, tuple(fittings), where, machines, out)
 
 
-def _training_identity(fitting: TrainingSetup) -> object:
+def _training_identity(fitting: model_updates.TrainingSetup) -> object:
     """Return equal values for equal trainings; presets count as names of their own."""
     name = fitting.option_string.partition(":")[0]
     return name if name in PRESETS else "", option_string(fitting.reducer), fitting.learning_rate

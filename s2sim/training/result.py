@@ -1,15 +1,11 @@
 """The result of a training: curves, the cost of reaching the target per reducer, and an answer as text."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, log10
 from typing import Any, ClassVar
 
-from s2sim.experiment.choice import WORTHWHILE
-from s2sim.experiment.json_form import ResultForm
-from s2sim.experiment.progress import INTERRUPTED_NOTE
+from s2sim.experiment import choice, json_form, progress
 from s2sim.experiment.scenario.content_hash import cluster_content, hashable_content, library_content
 from s2sim.provenance import run_record
 from s2sim.pytorch.model_updates import TrainingSetup
@@ -44,7 +40,7 @@ class TrainRow:
 
 
 @dataclass(frozen=True, slots=True)
-class TrainResult(ResultForm):
+class TrainResult(json_form.ResultForm):
     """The answer of `s2sim.training.run.train`."""
 
     answers: ClassVar[str] = "train"
@@ -66,7 +62,7 @@ class TrainResult(ResultForm):
     @property
     def complete(self) -> bool:
         """Whether it was not interrupted."""
-        return INTERRUPTED_NOTE not in self.notes
+        return progress.INTERRUPTED_NOTE not in self.notes
 
 
 def make_train_row(
@@ -155,17 +151,14 @@ def train_verdict_lines(
 
 
 def _first_lines(rows: Sequence[TrainRow], target: Target, base: str, currency: str) -> list[str]:
-    """Return the time and, where a price is known, the money after which the first reducer and dense are there.
-
-    Dense counts as first where no other saves 1 %.
-    """
+    """Return time, and money at a known price, until the first reducer and dense; dense leads where none saves 1 %."""
 
     def spent(row: TrainRow, time: Interval) -> str:
         money = "" if row.cost is None else f" and {format_money(row.cost.mean, currency)}"
         return f"{format_seconds(time.mean)}{money}"
 
     there = [(row, row.time_s) for row in rows if row.time_s is not None]
-    there.sort(key=lambda reached: reached[1].mean / (WORTHWHILE if reached[0].reducer == base else 1))
+    there.sort(key=lambda reached: reached[1].mean / (choice.WORTHWHILE if reached[0].reducer == base else 1))
     if not there:
         return []
     (first, time), *others = there
@@ -215,7 +208,7 @@ def make_train_result(wanted: ResolvedTraining, curves: Sequence[Curve], *, inte
         curves=tuple(curves),
         verdict=train_verdict_lines(rows, curves, target, base, "" if price is None else price.currency),
         compute_why=facts.compute_why,
-        notes=(*notes, *([INTERRUPTED_NOTE] if interrupted else [])),
+        notes=(*notes, *([progress.INTERRUPTED_NOTE] if interrupted else [])),
         provenance=_provenance(wanted, facts),
         price=price,
     )

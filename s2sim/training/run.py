@@ -1,7 +1,5 @@
 """Trains a model with several reducers and seeds, with the simulated cluster's clock."""
 
-from __future__ import annotations
-
 import hashlib
 import json
 from collections.abc import Callable
@@ -19,24 +17,21 @@ from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.files import replace_file
 from s2sim.gradients.import_trace import DAMAGED
-from s2sim.pytorch.model_updates import TrainingSetup, set_weights, use_sparse_embeddings, weights_of
-from s2sim.pytorch.task import Task, missing_extra, reproducible_torch
-from s2sim.pytorch.trainer import DIVERGED, Trainer
+from s2sim.pytorch.model_updates import DIVERGED, Trainer, TrainingSetup, set_weights, weights_of
+from s2sim.pytorch.task import Task, missing_extra, reproducible_torch, use_sparse_embeddings
 from s2sim.reducers.script import Recording
+from s2sim.training import resolve, result
 from s2sim.training.curve import Curve, CurveHistory, StepTime, step_clock
-from s2sim.training.resolve import ResolvedTraining, TaskFacts, resolve_training_run, task_facts
-from s2sim.training.result import TrainResult, make_train_result
 from s2sim.training.spec import TrainSpec
 
 _STRUCTURE, _ARRAY, _SCALAR = "structure", "array", "scalar"
-_VERSION = 1
+_VERSION = 2
 
 
 def checkpoint_path(folder: Path, reducer: str, seed: int) -> Path:
     """Return the file of one reducer with one seed."""
     name = "".join(letter if letter.isalnum() or letter in "-_=." else "-" for letter in reducer)[:60]
-    digest = hashlib.sha256(reducer.encode()).hexdigest()[:8]
-    return folder / f"{name}-{digest}-seed{seed}.npz"
+    return folder / f"{name}-{hashlib.sha256(reducer.encode()).hexdigest()[:8]}-seed{seed}.npz"
 
 
 def save(path: Path, content: dict[str, Any], key: Any) -> None:
@@ -113,7 +108,7 @@ def _with_arrays(value: Any, file: Any) -> Any:
 class SeedTrainings:
     """The trainings of one seed; data are read when the first of them needs them."""
 
-    def __init__(self, wanted: ResolvedTraining, seed: int) -> None:
+    def __init__(self, wanted: resolve.ResolvedTraining, seed: int) -> None:
         self._wanted, self._seed = wanted, seed
         self._task: Task | None = None
         self._start: dict[str, Any] = {}
@@ -169,7 +164,7 @@ class SeedTrainings:
                 del each[counted:]
         return history.curve(name, self._seed) if history.step_loss and history.iterations else None
 
-    def _prepared(self) -> TaskFacts:
+    def _prepared(self) -> resolve.TaskFacts:
         wanted, spec = self._wanted, self._wanted.spec
         if self._task is None:
             text = [Path(path) for path in spec.text]
@@ -180,7 +175,7 @@ class SeedTrainings:
             use_sparse_embeddings(self._task)
             self._start = weights_of(dict(self._task.module.named_parameters()))
         if wanted.facts is None:
-            wanted.facts = task_facts(self._task, spec, wanted.machines.gpu)
+            wanted.facts = resolve.task_facts(self._task, spec, wanted.machines.gpu)
         return wanted.facts
 
 
@@ -200,7 +195,6 @@ def _take_step(
 
 
 def _evaluate(trainer: Trainer, history: CurveHistory) -> None:
-    """Add an evaluation of the model, or note that it diverged."""
     found = trainer.evaluate()
     if isfinite(found.loss):
         history.add_evaluation(found)
@@ -216,7 +210,7 @@ def train(
     out: Path | None = None,
     resume: bool = False,
     **options: Any,
-) -> TrainResult:
+) -> result.TrainResult:
     """Train and return the curves; after Ctrl-C those of the finished part.
 
     Parameters
@@ -231,7 +225,7 @@ def train(
         Whether training continues from these; the result is bit for bit that of an uninterrupted training.
     """
     spec = TrainSpec.from_keywords(spec, {"topology": "fat-tree"}, options)
-    wanted = resolve_training_run(spec, out=out, resume=resume)
+    wanted = resolve.resolve_training_run(spec, out=out, resume=resume)
     progress.start(spec.seeds * len(wanted.fittings) * spec.steps, "training (steps)")
     curves: list[Curve] = []
     seed = SeedTrainings(wanted, spec.seed)
@@ -250,4 +244,4 @@ def train(
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     progress.stop()
-    return make_train_result(wanted, curves, interrupted=interrupted)
+    return result.make_train_result(wanted, curves, interrupted=interrupted)

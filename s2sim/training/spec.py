@@ -1,8 +1,6 @@
 """A training of one model with several reducers, as given by the user."""
 
-from __future__ import annotations
-
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from math import isfinite
 from typing import ClassVar
 
@@ -20,57 +18,21 @@ class TrainSpec(cluster_spec.ClusterSpec):
     what: ClassVar[str] = "train"
 
     _: KW_ONLY
-    model: str = field(
-        metadata=cluster_spec.described(
-            "MODEL",
-            "cnn (digits), ncf (recommendation), lstm or transformer (both need --text), with options as in "
-            "lstm:width=32,learning_rate=2.",
-            argument=True,
-        )
-    )
-    reducers: tuple[str, ...] = cluster_spec.option(
-        ("dense",),
-        "NAME[:KEY=VALUE,...]",
-        "A reducer to train with beside dense (see s2sim list reducers); repeatable. One that needs error feedback "
-        "gets it, unless it says ef=false.",
-        none="dense alone",
-        flag="--reducer",
-    )
-    workers: int = cluster_spec.option(8, "N", "Number of workers (ranks, GPUs).", parse=cluster_spec.parse_workers)
-    steps: int = cluster_spec.option(200, "N", "Training steps.")
-    seeds: int = cluster_spec.option(3, "N", "How often everything is trained, from --seed on.")
-    text: tuple[str, ...] = cluster_spec.option(
-        (), "PATH", "UTF-8 text for a language model; repeatable, read in order.", none="no text"
-    )
-    evaluate_every: int = cluster_spec.option(20, "N", "Steps from one evaluation on held-out data to the next.")
-    learning_rates: tuple[str, ...] = cluster_spec.option(
-        (),
-        "REDUCER=RATE",
-        "Another learning rate than the model's for one reducer; repeatable.",
-        none="the model's",
-        flag="--learning-rate",
-    )
-    target_loss: float | None = cluster_spec.option(
-        None, "X", "Loss on held-out data to be reached.", none="lowest that dense reaches"
-    )
-    target_accuracy: float | None = cluster_spec.option(
-        None, "X", "Share of right answers to be reached, 0.9 for 90 %.", none="none"
-    )
+    model: str
+    reducers: tuple[str, ...] = ("dense",)
+    workers: int = cluster_spec.parsed(cluster_spec.parse_workers, 8)
+    steps: int = 200
+    seeds: int = 3
+    text: tuple[str, ...] = ()
+    evaluate_every: int = 20
+    learning_rates: tuple[str, ...] = ()
+    target_loss: float | None = None
+    target_accuracy: float | None = None
     collective: str = "auto"
-    library: str | None = cluster_spec.option(None, **cluster_spec.LIBRARY)
-    gpu: str | None = cluster_spec.option(None, **cluster_spec.GPU)
-    compute: str | None = cluster_spec.option(
-        None,
-        "TIME",
-        "Time of forward, backward and optimizer with its unit; added to the exchange, without overlap.",
-        none="estimated",
-    )
-    profile: str | None = cluster_spec.option(
-        None,
-        "NAME|FILE",
-        "Compute profile whose forward, backward and optimizer are added instead (see s2sim list profiles).",
-        none="none",
-    )
+    library: str | None = None
+    gpu: str | None = None
+    compute: str | None = None
+    profile: str | None = None
 
     def __post_init__(self) -> None:
         cluster_spec.ClusterSpec.__post_init__(self)

@@ -1,7 +1,5 @@
 """The constants of a library that measured curves tell, what they are, and what a fit pulls them to."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -105,7 +103,6 @@ def _priors(library: str) -> dict[str, Quantity]:
 
 
 def _number(quantity: Quantity) -> tuple[float, str]:
-    """Return a value in its unit."""
     if not isinstance(quantity.value, str):
         return float(quantity.value), _SHARE
     if "B/s" in quantity.value or "bps" in quantity.value:
@@ -115,10 +112,7 @@ def _number(quantity: Quantity) -> tuple[float, str]:
 
 @dataclass(frozen=True, slots=True)
 class CandidateSchedule:
-    """One schedule that may be the fastest.
-
-    ``parts`` are picoseconds that add up to its time, each with the constants that it is proportional to.
-    """
+    """A schedule that may be the fastest; ``parts`` add up to its picoseconds, with the constants of each."""
 
     parts: tuple[tuple[float, Powers], ...]
 
@@ -210,10 +204,7 @@ class TermModel:
 
 
 def candidate_of(timed: TimedSchedule, cluster: Cluster, library: str = "", in_a_row: int = 1) -> CandidateSchedule:
-    """Return a schedule's time, or that of one of several messages in a row, as terms of constants.
-
-    Of a library they have the names of `s2sim.uncertainty.constant_fit.qualified_name`; else those of its file.
-    """
+    """Return a schedule's time over ``in_a_row`` as terms of constants, of a library by `qualified_name`."""
     return CandidateSchedule(
         tuple(
             (
@@ -268,10 +259,7 @@ def point_weights(model: TermModel) -> Floats:
 
 
 def fit(model: TermModel, rules: FitRules, weights: Floats) -> Floats:
-    """Return the logarithms of how many times as large as now the constants are that fit best.
-
-    Least squares of ln(predicted/measured) with a pull to the prior; points of no weight are left out.
-    """
+    """Return the logarithms of the constants over those now, by least squares of ln(predicted/measured) and pulls."""
     from scipy.optimize import least_squares
 
     chosen = np.flatnonzero(weights)

@@ -43,21 +43,29 @@ class Band:
 _WIDE = 1.1
 
 
-def format_interval(low_s: float, high_s: float) -> str:
-    """Return the ends of a band for reading, in three digits where two are the same; one time where these are too.
+def format_interval(low_s: float, time_s: float, high_s: float) -> str:
+    """Return the ends of a time's band for reading, in three digits where two are the same or leave the time outside.
 
-    >>> format_interval(0.0036123, 0.0049), format_interval(0.00065, 0.0011), format_interval(0.2178, 0.2192)
-    ('3.6 to 4.9 ms', '650 us to 1.1 ms', '218 to 219 ms')
+    One end, where these are the same too.
+
+    >>> format_interval(0.0036123, 0.004, 0.0049), format_interval(0.00065, 0.0007, 0.0011)
+    ('3.6 to 4.9 ms', '650 us to 1.1 ms')
+    >>> format_interval(0.2178, 0.218, 0.2192), format_interval(0.1378, 0.1379, 0.1907)
+    ('218 to 219 ms', '138 to 190 ms')
     """
     digits = 2 if high_s > _WIDE * low_s else 3
-    low, high = (format_seconds(float(f"{end:.{digits}g}")) for end in (low_s, high_s))
+    low_s, high_s = (
+        float(f"{end:.{3 if sign * float(f'{end:.2g}') > sign * time_s else digits}g}")
+        for end, sign in ((low_s, 1), (high_s, -1))
+    )
+    low, high = format_seconds(low_s), format_seconds(high_s)
     if low == high:
         return low
     number, _, unit = low.rpartition(" ")
     return f"{number if high.endswith(f' {unit}') else low} to {high}"
 
 
-VERSION = 2
+VERSION = 3
 
 BETWEEN_KINDS = 0.4
 """What of the correlation of errors is left between two collectives of one source: .33 at sizes within 3 octaves."""
@@ -77,21 +85,19 @@ _LOW, _HIGH = 0.04, 0.96
 
 @dataclass(frozen=True, slots=True)
 class CurveErrorSamples:
-    """What one curve was off by, predicted without its source: ln(measured/predicted) of each size.
-
-    ``alike`` is its class: GPU, network, collective and launch.
-    """
+    """What one curve is off by without its source, ln(measured/predicted) of each size; ``alike``: of a `RunClass`."""
 
     id: str
     source: str
     alike: tuple[str, str, str, str]
     sizes_bytes: tuple[int, ...]
     errors: tuple[float, ...]
+    doubtful: bool  # Whether its network may be slower than its row says, so that nothing is fitted to it
 
 
 @dataclass(frozen=True)
 class PredictionErrors:
-    """What a bands file holds: errors of ``curves`` of sources that were left out one by one."""
+    """What a bands file holds: errors of ``curves`` of sources that were left out one by one, and of doubtful ones."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
@@ -103,23 +109,17 @@ class PredictionErrors:
     @property
     def sources(self) -> frozenset[str]:
         """Sources that it knows."""
-        return frozenset(curve.source for curve in self.curves)
+        return frozenset(curve.source for curve in self.curves if not curve.doubtful)
 
     def around(self, run: RunClass, size_bytes: float, without: Collection[str] = ()) -> tuple[float, float]:
-        """Return by what a predicted time is multiplied for the ends of its band of 90 %, at most 1 and at least 1.
-
-        Sources in ``without`` tell nothing.
-        """
+        """Return the factors on a predicted time for its band of 90 %, at most and at least 1, without some sources."""
         low, high = interval_of(self.factors(run, size_bytes, without))
         return min(low, 1.0), max(high, 1.0)
 
     def factors(self, run: RunClass, size_bytes: float, without: Collection[str] = ()) -> Floats:
-        """Return by what a predicted time is multiplied in each draw, float64 of shape (draws,).
-
-        Draws of all collectives and sizes are of the same machines.
-        """
-        source, alike, log_size, error = self._points
-        kept = np.flatnonzero(~np.isin(source, list(without)))
+        """Return the factor on a predicted time in each draw, float64 (draws,); draws are of the same machines."""
+        source, alike, log_size, error, doubtful = self._points
+        kept = np.flatnonzero(~np.isin(source, list(without)) & (bool(run.assumed) | ~doubtful))
         octave = np.log2(max(size_bytes, 1))
         weights = np.exp(-np.abs(log_size[kept] - octave) / _MAX_LOG_SIZE_DISTANCE)
         for column, unlike in enumerate(_DISTANCE_PER_FIELD):
@@ -128,7 +128,7 @@ class PredictionErrors:
         most = np.zeros(len(voices))
         np.maximum.at(most, voice, weights)
         weights *= (most / np.bincount(voice, weights))[voice]
-        order = np.argsort(error[kept])
+        order = np.argsort(error[kept], kind="stable")
         passed = np.cumsum(weights[order])
         middle = (passed - weights[order] / 2) / passed[-1]
         place = min(round(octave * _PER_OCTAVE), _OCTAVES * _PER_OCTAVE - 1)
@@ -136,14 +136,15 @@ class PredictionErrors:
         return drawn
 
     @cached_property
-    def _points(self) -> tuple[Mask, Mask, Floats, Floats]:
-        """Sources, classes (points, 4), logarithms of sizes and errors of the points of all curves."""
+    def _points(self) -> tuple[Mask, Mask, Floats, Floats, Mask]:
+        """Sources, classes (points, 4), logarithms of sizes, errors and doubts of the points of all curves."""
         lengths = [len(curve.errors) for curve in self.curves]
         return (
             np.repeat([curve.source for curve in self.curves], lengths),
             np.repeat([curve.alike for curve in self.curves], lengths, axis=0),
             np.log2(np.concatenate([curve.sizes_bytes for curve in self.curves])),
             np.concatenate([curve.errors for curve in self.curves]),
+            np.repeat([curve.doubtful for curve in self.curves], lengths),
         )
 
 
@@ -193,15 +194,13 @@ _NO_VALUE = "none"
 
 
 class RunClass(NamedTuple):
-    """The class of a collective: GPU and network by the names of the catalogue (``none`` for hosts, and for one node).
-
-    ``launch`` is ``gpu`` for a process each, ``node`` for one that launches on all GPUs of its node.
-    """
+    """The class of a collective: names of the catalogue or ``none``, its kind, and a process a ``gpu`` or ``node``."""
 
     gpu: str
     network: str
     collective: str
     launch: str
+    assumed: tuple[str, ...] = ()  # Fields of interfaces between nodes; doubtful curves count with some
 
 
 def run_class(cluster: Cluster, profile: LibraryProfile, kind: str) -> RunClass | None:
@@ -211,7 +210,9 @@ def run_class(cluster: Cluster, profile: LibraryProfile, kind: str) -> RunClass 
     several = cluster.nodes_used > 1
     transport = cluster.layout.node_set.specs[0].transport
     launch = "node" if isinstance(profile, NcclProfile) and profile.one_process else "gpu"
-    return RunClass(cluster.shape.gpu or _NO_VALUE, transport or _NO_VALUE if several else _NO_VALUE, kind, launch)
+    assumed = tuple(each for each in cluster.assumed_fields if each.startswith("nic."))
+    network = transport or _NO_VALUE if several else _NO_VALUE
+    return RunClass(cluster.shape.gpu or _NO_VALUE, network, kind, launch, assumed)
 
 
 @cache
@@ -220,15 +221,21 @@ def shipped_factors(run: RunClass, size_bytes: float) -> Floats:
     return shipped_error_model().factors(run, size_bytes)
 
 
-def band_of_draws(time_s: float, draws_s: Floats) -> Band:
-    """Return the band of a predicted time, which it contains, from draws of the time by the shipped errors."""
+def band_of_draws(time_s: float, draws_s: Floats, assumed: Collection[str] = ()) -> Band:
+    """Return the band of a predicted time, which it contains, from draws of the time by the shipped errors.
+
+    ``assumed``: fields for which doubtful curves counted, as in `RunClass`.
+    """
     bands = shipped_error_model()
     low_s, high_s = interval_of(draws_s)
-    of = f"errors of {len(bands.curves)} measured curves of {len(bands.sources)} sources that were left out of the fit"
+    fitted = sum(not curve.doubtful for curve in bands.curves)
+    of = f"errors of {fitted} measured curves of {len(bands.sources)} sources that were left out of the fit"
+    if assumed:
+        of += f", and of {len(bands.curves) - fitted} doubtful ones, as {' and '.join(assumed)} is assumed"
     return Band(min(low_s, time_s), max(high_s, time_s), of)
 
 
 def interval_at(time_s: float, cluster: Cluster, profile: LibraryProfile, kind: str, size_bytes: float) -> Band | None:
     """Return the band around the time of a collective; None where no library's measured constants made that."""
     run = run_class(cluster, profile, kind)
-    return None if run is None else band_of_draws(time_s, time_s * shipped_factors(run, size_bytes))
+    return None if run is None else band_of_draws(time_s, time_s * shipped_factors(run, size_bytes), run.assumed)

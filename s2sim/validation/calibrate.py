@@ -4,34 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
 from s2sim import __version__
 from s2sim.arrays import Floats, Mask
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import accept_fields_of
+from s2sim.experiment.json_form import ResultForm
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.libraries.constants import ConstantOverrides
 from s2sim.libraries.library import FittedRange, machine_text
 from s2sim.provenance import run_record
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.nccl_tests import program_of
+from s2sim.uncertainty import machine_fit
 from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, FitRules, TermModel, fit
 from s2sim.units import PS_PER_S, format_number_of
-from s2sim.validation.calibrate_result import (
-    WITHIN_90,
-    CalibratedPoint,
-    CalibrationResult,
-    FittableConstant,
-    FittedConstant,
-    MedianError,
-    Suggestion,
-    fittable_constants,
-    profile_text,
-)
 from s2sim.validation.calibrate_runs import (
     Key,
     MachinePredictor,
@@ -54,13 +45,70 @@ _CONVERGED = 0.003
 _MOVED, _SURER = 0.005, 0.9
 # Points that are left out one by one; of more, some together.
 _MAX_FOLDS = 24
-# A median of absolute values, to a standard deviation.
-_MEDIAN_TO_DEVIATION = 1.4826
 SIZES_BYTES = tuple(2**power for power in range(10, 31, 2))
 """Sizes of which predictions are to be sure, and out of which one is suggested: 1 KiB to 1 GiB."""
 
 KINDS: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter")
 """Collectives likewise, in addition to those of the logs."""
+
+
+@dataclass(frozen=True, slots=True)
+class CalibratedPoint:
+    """One measured time beside what is predicted of it."""
+
+    log: str
+    line: int
+    collective: str
+    workers: int
+    size_bytes: int
+    measured_s: float
+    before_s: float  # With the shipped constants
+    after_s: float  # With the fitted ones
+    held_out_s: float | None  # With those fitted without it; None where it is the only one
+
+
+@dataclass(frozen=True, slots=True)
+class MedianError:
+    """Median over points of |ln(predicted/measured)|, from 1 MiB on and below; None where there are none."""
+
+    large: float | None
+    small: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Suggestion:
+    """What to measure next, and how nccl-tests does."""
+
+    collective: str
+    workers: int
+    size_bytes: int
+    # Shares by which 90 % of predicted times differ at most from those that nccl-tests would measure, on the mean over
+    # collectives and sizes: as it is, and once that is measured
+    band_now: float
+    band_after: float
+    command: str
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CalibrationResult(ResultForm):
+    """What `s2sim.validation.calibrate.run_calibration` returns."""
+
+    answers: ClassVar[str] = "calibrate"
+    tabulated: ClassVar[str] = "points"
+
+    spec: CalibrateSpec
+    cluster: str
+    constants: tuple[machine_fit.FittedConstant, ...]
+    points: tuple[CalibratedPoint, ...]
+    before: MedianError  # With the shipped constants
+    after: MedianError  # With the fitted ones
+    held_out: MedianError  # Of each point with those fitted without it
+    library: str
+    versions: tuple[str, ...]
+    suggestion: Suggestion | None
+    profile: str  # Text of a file for ``--library``; empty where nothing was measured
+    notes: tuple[str, ...]
+    provenance: dict[str, Any]
 
 
 @accept_fields_of(CalibrateSpec)
@@ -85,7 +133,7 @@ def run_calibration(
     cluster = machine.cluster(workers)
     fitted = fit_samples(machine, measured.samples, progress) if measured.samples else None
     suggestion = suggest(machine, runs, fitted, workers, progress) if spec.suggest else None
-    constants: tuple[FittedConstant, ...] = ()
+    constants: tuple[machine_fit.FittedConstant, ...] = ()
     points: tuple[CalibratedPoint, ...] = ()
     profile = ""
     if fitted is not None:
@@ -109,7 +157,8 @@ def run_calibration(
             logs=measured.origins,
         )
         written = list(zip(constants, (value for _, value in fitted.own), strict=True))
-        profile = profile_text(machine.library, written, within, f"s2sim dev calibrate, s2sim {__version__}")
+        origin = f"s2sim dev calibrate, s2sim {__version__}"
+        profile = machine_fit.profile_text(machine.library, written, within, origin)
     return CalibrationResult(
         spec=spec,
         cluster=summary_line(cluster),
@@ -138,9 +187,8 @@ def _notes(samples: Sequence[Sample], fitted: FitResult | None, runs: Sequence[M
     if fitted is not None and len(fitted.points) < len(samples):
         notes.append(f"{format_number_of(len(samples) - len(fitted.points), 'size')} left out at which nothing is sent")
     if 0 < len(sizes) < 5:
-        notes.append(
-            f"fitted to {format_number_of(len(sizes), 'size')} alone: five from the smallest to the largest tell more"
-        )
+        few = format_number_of(len(sizes), "size")
+        notes.append(f"fitted to {few} alone: five from the smallest to the largest tell more")
     if any(run.one_process for run in runs):
         notes.append("one process launched on all GPUs of a node: simulate with launch=node what is launched so")
     return notes
@@ -151,7 +199,7 @@ class FitResult:
     """Constants of a library for one machine, n of them, fitted to samples."""
 
     points: tuple[CalibratedPoint, ...]  # The samples with their predictions
-    constants: tuple[FittableConstant, ...]
+    constants: tuple[machine_fit.FittableConstant, ...]
     # logs, covariance: logarithms of how many times as large as shipped they are
     logs: Floats
     covariance: Floats
@@ -179,7 +227,7 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
     if not samples:
         raise OptionError("sizes are so small that nothing is sent: measure larger ones")
     parts = [part for sample in samples for contender in schedules[sample.key].values() for part in contender.parts]
-    constants = fittable_constants(machine.library, {name for _, powers in parts for name, _ in powers})
+    constants = machine_fit.fittable_constants(machine.library, {name for _, powers in parts for name, _ in powers})
     if not constants:
         raise OptionError(f"what was measured depends on no constant of {machine.library} that a fit could find")
     names = [constant.name for constant in constants]
@@ -196,10 +244,9 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
         times = zip(constants, np.exp(logs).tolist(), strict=True)
         own = tuple((each.name, each.as_written(each.value * factor)) for each, factor in times)
         schedules = expanded(samples, own)
-        simulated_s = np.array(fastest_s(samples))
-        if np.abs(np.log(simulated_s / model.predicted_s(logs))).max() < _CONVERGED:
+        if np.abs(np.log(np.array(fastest_s(samples)) / model.predicted_s(logs))).max() < _CONVERGED:
             break
-    covariance = covariance_of(model.slopes(logs), spread, model.errors(logs), NOISE)
+    covariance = machine_fit.covariance_of(model.slopes(logs), spread, model.errors(logs), NOISE)
     known = (np.abs(logs) > _MOVED) | (np.sqrt(np.diag(covariance)) < _SURER * spread)
     own = tuple(each for each, telling in zip(own, known, strict=True) if telling)
     after = {key: machine.time_s(*key, own) for key in _distinct_keys(samples)}
@@ -228,18 +275,6 @@ def _held_out(model: TermModel, rules: FitRules, weights: Floats, samples: Seque
     return found
 
 
-def covariance_of(slopes: Floats, spread: Floats, errors: Floats, noise: float) -> Floats:
-    """Return the posterior covariance of the constants' logarithms, float64 of shape (n, n).
-
-    ``slopes``, of shape (m, n), are derivatives of the logarithms of times; ``spread``, of shape (n,), the prior
-    standard deviations; ``errors``, of shape (m,), ln(predicted/measured). ``noise`` is the standard deviation of a
-    measured time's logarithm, at least as large as the errors that no constants explain.
-    """
-    noise = max(noise, _MEDIAN_TO_DEVIATION * float(np.median(np.abs(errors))))
-    found: Floats = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + np.diag(spread**-2.0)), np.float64)
-    return found
-
-
 def _distinct_keys(samples: Sequence[Sample]) -> list[Key]:
     return list(dict.fromkeys(sample.key for sample in samples))
 
@@ -265,10 +300,7 @@ def suggest(
     workers: int,
     progress: ProgressWatcher,
 ) -> Suggestion:
-    """Return the measurement after which predictions over ``workers`` ranks vary least.
-
-    ``runs`` were measured so far, ``fitted`` is the fit to them; None before anything was measured.
-    """
+    """Return what to measure next for the surest predictions over ``workers`` ranks; ``fitted`` is None at first."""
     one_process = bool(runs) and all(run.one_process for run in runs)
     kinds = tuple(dict.fromkeys([*(run.kind for run in runs), *KINDS]))
     counts = dict.fromkeys([workers, *(run.workers for run in runs)])
@@ -284,7 +316,7 @@ def suggest(
         for run, size_bytes in watched(progress, "looking for what to measure", choices)
     ]
     names = {name for each in points for way in each.candidates for _, powers in way.parts for name, _ in powers}
-    constants = fittable_constants(machine.library, names)
+    constants = machine_fit.fittable_constants(machine.library, names)
     slopes = TermModel(points, [constant.name for constant in constants]).slopes(np.zeros(len(constants)))
     covariance = np.diag([constant.spread**2 for constant in constants])
     if fitted is not None:
@@ -319,7 +351,7 @@ def _half_width_90(variance: float) -> float:
     >>> round(_half_width_90(0.01), 3)
     0.179
     """
-    return float(np.expm1(WITHIN_90 * np.sqrt(variance)))
+    return float(np.expm1(machine_fit.WITHIN_90 * np.sqrt(variance)))
 
 
 def _command(machine: MachinePredictor, run: MeasuredRun, size_bytes: int) -> str:

@@ -18,7 +18,7 @@ from typing import TypeAlias
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
@@ -73,10 +73,7 @@ class ScheduleLinearisations:
 
 
 class LinearisedModel(TermModel):
-    """Predictions of points by the fastest schedule, each as slow as the slowest of its cuts.
-
-    ``schedule``, int64 of shape (candidates,), numbers the schedule of each cut in the order of the points.
-    """
+    """Predictions of points by their fastest schedule, as slow as its slowest cut; ``schedule``: int64, of each cut."""
 
     def __init__(self, points: Sequence[CalibrationPoint], names: Sequence[str], schedule: Ints) -> None:
         super().__init__(points, names)
@@ -95,10 +92,7 @@ class LinearisedModel(TermModel):
 
 
 def make_predictor(spec: CalibrateSpec, libraries: Collection[str] = ()) -> MachinePredictor:
-    """Return the predictor of a spec's machine, with the version that texts such as ``RCCL 2.18.6`` name.
-
-    `OptionError` if the library has no constants that can be fitted.
-    """
+    """Return the predictor of a spec's machine and the version named; `OptionError` without constants to fit."""
     named = {text.split()[0].lower() for text in libraries}
     text = spec.library or (named.pop() if len(named) == 1 else "nccl")
     library = choose_library(text)
@@ -176,10 +170,7 @@ class LogMeasurements:
 
 
 def read_runs(spec: CalibrateSpec) -> LogMeasurements:
-    """Return the measurements in the logs of a spec.
-
-    `S2SimError` if a log cannot be read, is of another collective than requested, or does not say of which.
-    """
+    """Return the measurements in a spec's logs; `S2SimError` for one unreadable, or not of the asked collective."""
     samples: list[Sample] = []
     origins, notes = [], []
     versions: list[str] = []

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 from s2sim.errors import OptionError
-from s2sim.experiment.cluster_spec import ClusterSpec, check_tuples, described, document_options, option, parse_workers
+from s2sim.experiment.cluster_spec import ClusterSpec, check_tuples, document_options, parse_workers, parsed
 
 
 @document_options
@@ -16,27 +16,13 @@ class CalibrateSpec(ClusterSpec):
 
     what: ClassVar[str] = "calibration"
 
-    topology: str = field(
-        metadata=described(
-            "NAME|FILE",
-            "The machine: name of a shipped topology (see s2sim list topologies) or path of a TOML file, which says "
-            "nic.transport.",
-        )
-    )
+    topology: str
     _: KW_ONLY
-    logs: tuple[str, ...] = option(
-        (),
-        "LOG...",
-        "Logs of nccl-tests or rccl-tests, as people keep them; five sizes from the smallest to the largest suffice. "
-        "Required without --suggest.",
-        argument=True,
-    )
-    workers: int | None = option(None, "N", "Ranks that ran.", none="as the logs say", parse=parse_workers)
-    collective: str | None = option(None, "KIND", "What to take of the logs, for example all_reduce.", none="all")
-    library: str | None = option(
-        None, "LIBRARY", "Library whose constants are fitted: nccl or rccl.", none="as the logs say, or nccl"
-    )
-    suggest: bool = option(False, None, "Say which measurement would make predictions surest.")
+    logs: tuple[str, ...] = ()
+    workers: int | None = parsed(parse_workers, None)
+    collective: str | None = None
+    library: str | None = None
+    suggest: bool = False
 
     def __post_init__(self) -> None:
         ClusterSpec.__post_init__(self)

@@ -1,7 +1,5 @@
 """A collective simulated at the sizes of a log, as the log says that it ran, compared with the measured times."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -10,8 +8,8 @@ from functools import cache
 from math import log
 from typing import NamedTuple, cast
 
+from s2sim.collectives import KINDS, Kind
 from s2sim.collectives.algorithms.registry import Algorithm, ExplicitRings, ExplicitTrees, read_algorithm
-from s2sim.collectives.kinds import KINDS, Kind
 from s2sim.collectives.schedules.demand import Demand, bus_factor, make_demand
 from s2sim.collectives.schedules.pipeline import channel_count
 from s2sim.collectives.timing.library_profile import LibraryProfile
@@ -30,17 +28,7 @@ from s2sim.traffic.log_table import MeasuredRow, MeasuredTable
 from s2sim.traffic.size_sweep import SizeTiming, time_sizes
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S
-from s2sim.validation.compare_log_result import (
-    ALGORITHMS,
-    LARGE_BYTES,
-    ComparedRow,
-    LogComparisonResult,
-    LogTable,
-    attribute_errors,
-    log_notes,
-    median_log_errors,
-    unattributed_s,
-)
+from s2sim.validation import compare_log_result
 
 # A log with more is taken for damaged, unless --workers requests them.
 _MAX_RANKS = 1 << 16
@@ -51,18 +39,14 @@ _MAX_PLACES = 1 << 16
 def simulate_rows(
     spec: CollectiveSpec, found: Sequence[tuple[MeasuredRow, MeasuredTable]], progress: ProgressWatcher
 ) -> tuple[list[tuple[SizeTiming, tuple[Term, ...]]], Cluster, list[str]]:
-    """Return the timing and the terms of each row, run as the log states, with their cluster and notes.
-
-    Over packets, or where links fail meanwhile, they run as asked, and have no terms.
-    """
+    """Return timing and terms of each row, run as logged, with cluster and notes; no terms over packets or faults."""
     planned = plan_collective(spec)
     cluster, sizes = planned.cluster, [row.size_bytes for row, _ in found]
     if spec.network != "fluid" or planned.by_message:
         timed, _, notes = time_sizes(spec, sizes, progress)
         return [(replace(size, protocol=None), ()) for size in timed], cluster, notes
-    notes = extrapolated_constants_notes(
-        planned.library, planned.scenario, spec.workers, [(spec.kind, size) for size in sizes]
-    )
+    asked = [(spec.kind, size) for size in sizes]
+    notes = extrapolated_constants_notes(planned.library, planned.scenario, spec.workers, asked)
     timer = LogReplayTimer(cluster, planned.profile, spec.algorithm)
     simulated = []
     for row, table in watched(progress, "simulating sizes", found):
@@ -125,11 +109,10 @@ def choose_tables(
     return ChosenTables(origin, known, workers, chosen)
 
 
-def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWatcher = SILENT) -> LogComparisonResult:
-    """Return simulated times at the sizes of tables, compared with the measured ones.
-
-    `S2SimError` for what cannot be simulated as asked, and where no row has both a size and a time.
-    """
+def compare_log(
+    spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWatcher = SILENT
+) -> compare_log_result.LogComparisonResult:
+    """Return simulated beside measured times at tables' sizes; `S2SimError` for what cannot run, or without rows."""
     found = [(row, table) for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
     nothing = S2SimError(f"{chosen.log}: nothing to compare, no row has bytes and times above zero on both sides")
     if not found:
@@ -138,10 +121,10 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
     both = [(row, size, terms) for (row, _), (size, terms) in zip(found, timed, strict=True) if size.time_s]
     if not both:
         raise nothing
-    scales, parts = attribute_errors([terms for *_, terms in both], [row.time_s for row, *_ in both])
+    scales, parts = compare_log_result.attribute_errors([terms for *_, terms in both], [row.time_s for row, *_ in both])
     bus = bus_factor(spec.kind, spec.workers)
     rows = tuple(
-        ComparedRow(
+        compare_log_result.ComparedRow(
             line=row.line,
             size_bytes=row.size_bytes,
             measured_s=row.time_s,
@@ -155,37 +138,35 @@ def compare_log(spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWa
             measured_protocol=row.protocol,
             protocol=size.protocol or "",
             difference_s=size.time_s - row.time_s,
-            not_explained_s=unattributed_s(size.time_s - row.time_s, terms),
+            not_explained_s=compare_log_result.unattributed_s(size.time_s - row.time_s, terms),
             terms=terms,
         )
         for (row, size, _), terms in zip(both, parts, strict=True)
     )
-    return LogComparisonResult(
+    return compare_log_result.LogComparisonResult(
         spec=spec,
         cluster=summary_line(cluster),
         kind=spec.kind,
         workers=spec.workers,
         log=chosen.log,
         tables=tuple(
-            LogTable(
+            compare_log_result.LogTable(
                 *(each.line, each.collective, each.ranks, each.hosts, each.gpus, each.library, each.channels),
                 *(len(each.rings), len(each.trees), each.transports),
             )
             for each in chosen.tables
         ),
         rows=rows,
-        **median_log_errors([row.size_bytes >= LARGE_BYTES for row in rows], [row.log_error for row in rows]),
+        **compare_log_result.median_log_errors(
+            [row.size_bytes >= compare_log_result.LARGE_BYTES for row in rows], [row.log_error for row in rows]
+        ),
         terms=tuple(scales),
-        notes=(*notes, *log_notes(spec, chosen.tables, cluster, rows)),
+        notes=(*notes, *compare_log_result.log_notes(spec, chosen.tables, cluster, rows)),
     )
 
 
 class LogReplayTimer:
-    """Times rows of one collective on one cluster.
-
-    The protocol of a row and the version of a table are put into ``profile``; ``algorithm`` is an option string that
-    overrides the log's, or ``auto``.
-    """
+    """Times a collective's logged rows on a cluster, protocols in ``profile``; ``algorithm`` overrides the log's."""
 
     def __init__(self, cluster: Cluster, profile: LibraryProfile, algorithm: str) -> None:
         self._cluster, self._profile, self._asked = cluster, profile, algorithm
@@ -204,7 +185,7 @@ class LogReplayTimer:
                 profile = replace(profile, version=read_version(version))
         if self._asked != AUTO:
             return self._timer(self._asked, profile).time(demand)
-        name = ALGORITHMS.get(row.algorithm or "")
+        name = compare_log_result.ALGORITHMS.get(row.algorithm or "")
         found: list[TimedSchedule] = []
         if name is not None:
             options = [each for each in profile.candidates(demand, self._cluster) if each.partition(":")[0] == name]
@@ -233,10 +214,7 @@ class LogReplayTimer:
         return self._timer(given, profile).time(demand)
 
     def _each_once(self, channels: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
-        """Return channels of which each comes as often as the others once: together they carry the same.
-
-        None where there are too many, or not as long as there are ranks.
-        """
+        """Return channels that come equally often and so carry the same; None for too many, or not as long as ranks."""
         if any(len(channel) != self._cluster.workers for channel in channels):
             return ()
         times = Counter(channels)

@@ -1,7 +1,4 @@
-"""Simulated times of a collective compared with those of a log, and the terms that explain the differences.
-
-A term has one scale for all rows, fitted to the measured times with a pull towards 1; collinear terms share a scale.
-"""
+"""Simulated times beside a log's, and the terms that explain them: collinear ones share a scale, pulled towards 1."""
 
 from __future__ import annotations
 
@@ -23,16 +20,9 @@ from s2sim.traffic.log_table import MeasuredTable
 from s2sim.traffic.size_sweep import launches_by_node
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S, format_number_of, plural
+from s2sim.validation.node_files import names
 
-ALGORITHMS = {
-    "ring": "ring",
-    "tree": "double-binary-tree",
-    "nvls": "in-network",
-    "nvls-tree": "nvls-tree",
-    "collnet-direct": "in-network",
-    "collnet-chain": "in-network",
-    "pat": "pat",
-}
+ALGORITHMS: dict[str, str] = names()["logged"]
 """What s2sim calls the algorithms of a log."""
 
 LARGE_BYTES = 2**20
@@ -209,10 +199,7 @@ class LogComparisonResult(ResultForm):
 def attribute_errors(
     terms: Sequence[Sequence[Term]], measured_s: Sequence[float]
 ) -> tuple[list[TermScale], list[tuple[TermDifference, ...]]]:
-    """Return the scale of each term, in order of first occurrence, and each row's difference by term.
-
-    ``terms`` and ``measured_s`` (seconds, above zero) are those of the rows.
-    """
+    """Return each term's scale, in order of occurrence, and each row's difference by term; ``measured_s`` above 0."""
     # All latencies of wires are one term.
     named = [
         ((term.kind, "all links" if term.kind == WIRE_LATENCY else term.of), row, term.ps / PS_PER_S)
@@ -228,8 +215,13 @@ def attribute_errors(
     difference_s = simulated_s.sum(axis=1) - measured
     # Rows are weighted by the slower of both times, so that none outweighs the others.
     weight = 1 / np.maximum(measured, simulated_s.sum(axis=1))
-    told_with = _collinear_terms(simulated_s * weight[:, None])
-    more = _scales(simulated_s * weight[:, None], -difference_s * weight, told_with) - 1
+    columns = simulated_s * weight[:, None]
+    length = np.linalg.norm(columns, axis=0)
+    alike = (columns.T @ columns) >= _COLLINEAR * np.outer(length, length)
+    told_with = np.arange(len(place))
+    for at in range(len(place)):
+        told_with[at] = next((other for other in range(at) if told_with[other] == other and alike[at, other]), at)
+    more = _scales(columns, -difference_s * weight, told_with) - 1
     stands_for_s = -more * simulated_s
     of_all = float(np.abs(difference_s * weight).sum())
     explains = np.abs(stands_for_s * weight[:, None]).sum(axis=0) / (of_all or 1.0)
@@ -250,15 +242,6 @@ def attribute_errors(
 def unattributed_s(difference_s: float, terms: Sequence[TermDifference]) -> float:
     """Return the seconds of a row's difference that no term explains."""
     return difference_s - fsum(term.difference_s for term in terms)
-
-
-def _collinear_terms(columns: Floats) -> Ints:
-    length = np.linalg.norm(columns, axis=0)
-    alike = (columns.T @ columns) >= _COLLINEAR * np.outer(length, length)
-    first = np.arange(columns.shape[1])
-    for at in range(len(first)):
-        first[at] = next((other for other in range(at) if first[other] == other and alike[at, other]), at)
-    return first
 
 
 def _scales(columns: Floats, missing: Floats, told_with: Ints) -> Floats:

@@ -11,48 +11,17 @@ from typing import Annotated, ClassVar
 import numpy as np
 from pydantic import BeforeValidator, Field
 
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand, all_to_all_demand, make_demand
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.files import MAX_SHOWN_CHARACTERS, data_directory, read_table, user_path
 from s2sim.validation.compare_log_result import LARGE_BYTES
 from s2sim.validation.harness import MAX_GPUS, Count, OrEmpty, read_index
+from s2sim.validation.node_files import names
 
-# As indexes call them. A ping-pong is a message each way, one after the other; half of it is one of two at once.
-_KINDS: dict[str, Kind] = {
-    "all_reduce": "all_reduce",
-    "all_gather": "all_gather",
-    "reduce_scatter": "reduce_scatter",
-    "alltoall": "all_to_all",
-    "all_to_all": "all_to_all",
-    "broadcast": "broadcast",
-    "reduce": "reduce",
-    "sendrecv": "send_recv",
-    "send_recv": "send_recv",
-    "p2p_latency": "send_recv",
-    "latency": "send_recv",
-    "p2p_bandwidth": "send_recv",
-    "bandwidth": "send_recv",
-    "gather": "all_to_all",
-    "scatter": "all_to_all",
-}
-_ALGORITHMS = {
-    "": AUTO,
-    "ring": "ring",
-    "tree": "double-binary-tree",
-    "nvls": "in-network",
-    "collnet": "in-network",
-    "nvlstree": "nvls-tree",
-    "pat": "pat",
-}
-# What a forced algorithm leaves as it is: a chain along the ring, messages between two ranks, and parts that switches
-# spread no faster than a ring.
-_UNAFFECTED_KINDS = {
-    "ring": ("broadcast", "reduce", "all_to_all", "send_recv"),
-    "double-binary-tree": ("all_to_all", "send_recv"),
-    "in-network": ("all_gather", "reduce_scatter", "all_to_all", "send_recv"),
-}
+_KINDS: dict[str, Kind] = names()["collective"]
+_ALGORITHMS: dict[str, str] = names()["algorithm"]
 # Most ranks of gathers and scatters, which are matrices of pairs.
 _MAX_ROOTED = 2**10
 # Words that stand in messages and tables.
@@ -76,10 +45,9 @@ def requested_algorithm(machine: MeasuredMachine, kind: Kind) -> str:
     """Return the algorithm that a row says ran, `AUTO` where it leaves that open for a kind."""
     algorithm = _ALGORITHMS.get(machine.algorithm)
     if algorithm is None:
-        raise S2SimError(
-            f"algorithm {machine.algorithm!r}{suggest_nearest(machine.algorithm, filter(None, _ALGORITHMS))}"
-        )
-    return AUTO if kind in _UNAFFECTED_KINDS.get(algorithm, ()) else algorithm
+        nearest = suggest_nearest(machine.algorithm, filter(None, _ALGORITHMS))
+        raise S2SimError(f"algorithm {machine.algorithm!r}{nearest}")
+    return AUTO if kind in names()["unaffected"].get(algorithm, ()) else algorithm
 
 
 def pipelined_messages(machine: MeasuredMachine) -> int:
@@ -102,10 +70,7 @@ def demand_of_row(machine: MeasuredMachine, kind: Kind, size_bytes: int) -> Dema
 
 @dataclass(frozen=True, slots=True)
 class MeasuredMachine:
-    """One row of an index: a machine as its metadata say, and the collective that ran on it.
-
-    Columns that are not named here are ignored; an empty text means not known.
-    """
+    """One row of an index: a machine by its metadata, and its collective; empty: not known; other columns: ignored."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
 
@@ -130,7 +95,9 @@ class MeasuredMachine:
     doubt: str  # Why times cannot follow from this row
     protocol: _Word = ""  # What the library was set to, as ``min_channels``
     nccl_version: str = ""
+    date: str = ""
     min_channels: OrEmpty[Annotated[int, Field(ge=1, le=2**10)]] = None
+    qps: OrEmpty[Annotated[int, Field(ge=1, le=2**10)]] = None
     path: _Word = ""
     p2p: str = ""
     source_url: str = ""
@@ -167,10 +134,7 @@ class MeasuredCurve:
 
 
 def resampled(points: tuple[Point, ...], dropped: tuple[int, ...] = ()) -> tuple[Point, ...]:
-    """Return for each power of two the nearest point within 20 %, so that dense tables count no more than others.
-
-    ``dropped`` are sizes that a hiccup hit.
-    """
+    """Return the nearest point to each power of two, within 20 %, so that tables count alike; ``dropped``: hiccups."""
     nearest: dict[int, Point] = {}
     for point in points:
         if point.size_bytes in dropped:
@@ -194,10 +158,7 @@ def resolve_curves_folder(text: str | None) -> Path:
 
 
 def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
-    """Return the curves of a folder in the order of its index.
-
-    What is wrong with one curve is its ``problem``; `S2SimError` is raised for an index that cannot be read at all.
-    """
+    """Return a folder's curves in order of its index, a wrong one with its ``problem``; `S2SimError` for the index."""
     if not folder.is_dir():
         raise S2SimError(f"{folder} is no directory: give one with an {INDEX}, or none for the public curves")
 

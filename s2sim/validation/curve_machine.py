@@ -1,7 +1,5 @@
 """Clusters of the machines of measured curves, by the hardware catalogue alone."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import combinations
 from pathlib import Path
@@ -12,6 +10,7 @@ from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.libraries.constants import load_constants, read_version
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.nccl import NcclProfile
+from s2sim.libraries.tuner import newest_version
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import GpuLinks, catalogue_values, find_gpu_links, find_gpu_name, find_network_links
 from s2sim.topology.quantity import Quantity
@@ -86,10 +85,8 @@ def intra_node_fields(machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoar
     one_GBps = float(str(one.value).removesuffix("GB/s"))
     links = int(gpu.links.value)
     if board.shape in (SWITCH, RACK) and gpus <= board.gpus:
-        return [
-            one.of("nvlink.rate", f"{links * one_GBps:g}GB/s"),
-            catalogue_values("latency", "nvlink_port")["value"].of("nvlink.latency"),
-        ]
+        port = catalogue_values("latency", "nvlink_port")["value"]
+        return [one.of("nvlink.rate", f"{links * one_GBps:g}GB/s"), port.of("nvlink.latency")]
     if board.shape in (SWITCH, RACK):
         if board.gpus > MAX_MESHED:
             raise S2SimError(f"a node of {gpus} GPUs on boards of {board.gpus} is not in the catalogue")
@@ -120,7 +117,7 @@ def intra_node_fields(machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoar
 
 
 def machine_library(machine: MeasuredMachine) -> LibraryProfile:
-    """Return a machine's library: NCCL, RCCL between AMD's GPUs, MPI or Gloo between hosts."""
+    """Return a machine's library: NCCL, of its date if no version is told, RCCL of AMD's GPUs, MPI or Gloo of hosts."""
     gpu = find_gpu_links(machine.gpu_model)
     if machine.gpu_model.lower().startswith("none"):
         return HostLibraryProfile("gloo" if "gloo" in machine.nccl_version.lower() else "mpi")
@@ -133,16 +130,13 @@ def machine_library(machine: MeasuredMachine) -> LibraryProfile:
         library,
         one_process=machine.launch == "node",
         only=machine.protocol,
-        version=read_version(machine.nccl_version),
+        version=read_version(machine.nccl_version) or (newest_version(machine.date) if library == "nccl" else ()),
         min_channels=machine.min_channels or 1,
     )
 
 
 def machine_shape(machine: MeasuredMachine) -> ClusterShape:
-    """Return the shape of the cluster that a row of an index describes.
-
-    `S2SimError` where something is not known, or where the parts do not fit each other.
-    """
+    """Return the shape of an index row's cluster; `S2SimError` where facts are missing or do not fit each other."""
     if machine.ranks < 2:
         raise S2SimError("one rank has nothing to send")
     if machine.ranks > _MAX_RANKS:
@@ -232,6 +226,7 @@ def _network(machine: MeasuredMachine, gpu: GpuLinks, gpus: int, nics: int, join
         Quantity("nic.transport", _TRANSPORTS.get(machine.transport, machine.transport), "user", "index"),
         Quantity("nic.path", path, "user", "index"),
         Quantity("nic.count", count, "user", "index"),
+        Quantity("nic.queue_pairs", machine.qps or 1, "user", "index"),
         Quantity("nic.rate", f"{machine.nic_rate_gbps * together:.9g}Gbps", "user", "index"),
         network.nic.of("nic.latency"),
         network.link.of("fabric.link.latency", f"{link_ns * switches:g}ns"),

@@ -216,10 +216,7 @@ class ValidationResult(ResultForm):
 
 
 def score_curve(curve: CurveErrors, points: Sequence[Point]) -> CurveErrors:
-    """Return a curve with its predicted points and their errors.
-
-    Predictions of no time, of sizes too small for every rank to have a part, are left out.
-    """
+    """Return a curve with its predicted points and errors, without predictions of no time, of too small sizes."""
     found = [point for point in points if point.predicted_s > 0]
     errors = np.log([point.predicted_s / point.measured_s for point in found]).tolist()
     medians = median_log_errors([is_large(point.size_bytes) for point in found], errors)
@@ -261,19 +258,13 @@ def by_source(curves: Sequence[CurveErrors]) -> tuple[Group, ...]:
 
 def by_class(curves: Sequence[CurveErrors], sources: int = 1) -> tuple[Class, ...]:
     """Return the curves of each GPU, transport, collective and launch with at least ``sources`` sources."""
-    return tuple(
-        Class(kind, group)
-        for kind in ("gpu", "transport", "collective", "launch")
-        for group in _grouped(curves, kind, sources)
-    )
+    kinds = ("gpu", "transport", "collective", "launch")
+    return tuple(Class(kind, group) for kind in kinds for group in _grouped(curves, kind, sources))
 
 
 def _grouped(curves: Sequence[CurveErrors], field: str, sources: int = 1) -> tuple[Group, ...]:
     found: dict[str, list[CurveErrors]] = {}
     for curve in curves:
         found.setdefault(getattr(curve, field) or NOT_KNOWN, []).append(curve)
-    return tuple(
-        group_errors(name, found[name])
-        for name in sorted(found)
-        if len({each.source for each in found[name]}) >= sources
-    )
+    kept = [name for name in sorted(found) if len({each.source for each in found[name]}) >= sources]
+    return tuple(group_errors(name, found[name]) for name in kept)

@@ -1,7 +1,5 @@
 """What validations of curves and of iterations share: reading an index, predicting row by row, and statistics."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import MISSING, fields
@@ -85,10 +83,7 @@ def in_turn(results: Iterable[_Result], count: int, what: str, progress: Progres
 
 
 def origin_of(name: str, key: str, file: Path, measured: str, **spec: Any) -> dict[str, object]:
-    """Return the run record of predictions of the ``measured`` times in a file, whose SHA-256 is recorded by ``key``.
-
-    ``spec`` is recorded in addition; ``name`` is that of the input.
-    """
+    """Return the record of predictions of a file's ``measured`` times, with its SHA-256 by ``key``, and ``spec``."""
     digest = hashlib.sha256(read_bytes(file)).hexdigest()
     return run_record(
         spec={key if key.startswith("index") else f"{name}_{key}": digest, **spec},

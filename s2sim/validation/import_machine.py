@@ -1,26 +1,23 @@
-"""Cluster files of what machines say of themselves.
+"""Cluster files of what machines and simulators say; what files leave open is of the hardware catalogue, or assumed."""
 
-What a file of one node does not tell follows from the hardware catalogue, as for the machine of a measured curve, or is
-assumed; each is said.
-"""
-
-from __future__ import annotations
-
-import json
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from s2sim.errors import OptionError, S2SimError, unknown_name
-from s2sim.files import read_text
+from s2sim.files import read_text, toml_text, toml_value
 from s2sim.registry import Registry
+from s2sim.topology.fields import load_fields
+from s2sim.topology.graph_file import read_description
 from s2sim.topology.hardware import catalogue_values, gpu_links
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
-from s2sim.units import parse_rate_Bps
+from s2sim.units import format_number_of, parse_rate_Bps
 from s2sim.validation.curve import MeasuredMachine
 from s2sim.validation.curve_machine import machine_shape
-from s2sim.validation.node_files import Format, NodeFacts, devices
+from s2sim.validation.node_files import Format, NodeFacts, names
 
 FORMATS = Registry(
     "format",
@@ -28,9 +25,12 @@ FORMATS = Registry(
     {
         "nccl-topology": "s2sim.validation.node_files:NCCL_TOPOLOGY",
         "nvidia-smi-topo": "s2sim.validation.node_files:NVIDIA_SMI",
+        "simgrid-platform": "s2sim.validation.node_files:SIMGRID",
+        "astra-network": "s2sim.validation.node_files:ASTRA",
+        "ns3-topology": "s2sim.validation.node_files:NS3",
     },
 )
-"""Files of nodes, each a `Format`; packages add theirs as ``s2sim.formats``."""
+"""Files of nodes and of networks, each a `Format`; packages add theirs as ``s2sim.formats``."""
 
 MAX_BYTES = 2**24
 # What a file looks like that others read.
@@ -59,14 +59,18 @@ def import_machine(
     gpu: str | None = None,
     transport: str | None = None,
     nic_rate: str | None = None,
+    folder: Path = Path(),
 ) -> ImportedMachine:
     """Return the cluster file of nodes as a file describes one; `S2SimError` for what is damaged or of no known kind.
 
     ``form`` is the format, recognised unless given; ``gpu``, ``transport`` and ``nic_rate`` (with its unit) replace
-    what the file says or leaves open.
+    what the file says or leaves open. A graph stays in its file, which the text names from ``folder``.
     """
     text = read_text(path, noun="the file", most_bytes=MAX_BYTES)
     found: Format = FORMATS.get(_recognise(text, path) if form is None else form)
+    if found.read is None:
+        options = {"gpu": gpu, "nic.transport": transport, "nic.rate": nic_rate}
+        return _import_network(found.name, path, {key: value for key, value in options.items() if value}, folder)
     facts = found.read(text, str(path))
     name = gpu or facts.gpu
     if name is None:
@@ -88,6 +92,25 @@ def import_machine(
     return ImportedMachine(found.name, _toml(path, fields, assumed), facts.understood, facts.ignored, tuple(assumed))
 
 
+def _import_network(form: str, path: Path, options: Mapping[str, str], folder: Path) -> ImportedMachine:
+    fields, _, graph = read_description(path, [f"{name}={value}" for name, value in options.items()])
+    parse_shape(dict(fields), path, graph)
+    given = load_fields(path, (), {"fabric.kind": "graph", "fabric.file": os.path.relpath(path, folder), **options})
+    assumed = [_ASSUMED[form]]
+    text = _toml(path, {name: replace(item, source=form) for name, item in given.items()}, assumed)
+    links = 0 if graph is None else len(graph.links)
+    hosts = 0 if graph is None else graph.hosts
+    understood = f"{format_number_of(hosts, 'host')} of {fields['node.gpus'].value} GPUs, {links} directions of links"
+    return ImportedMachine(form, text, understood, (), tuple(assumed))
+
+
+_ASSUMED = {
+    "simgrid-platform": "links that each flow has for itself (FATPIPE) have the rate of all hosts together",
+    "astra-network": "GB/s are of 2^30 bytes, and the NPUs of the first of several dimensions are a node",
+    "ns3-topology": "routes are the shortest ones: --set routing=ecmp draws among them",
+}
+
+
 def _recognise(text: str, path: Path) -> str:
     for name in FORMATS.names():
         if FORMATS.get(name).recognises(text[:4096]):
@@ -103,7 +126,7 @@ def _recognise(text: str, path: Path) -> str:
 
 def _transport(facts: NodeFacts) -> str:
     first = next(iter(facts.nics or {}), "")
-    return next((of for begin, of in devices()["transport"].items() if first.startswith(begin)), "ib-verbs")
+    return next((of for begin, of in names()["transport"].items() if first.startswith(begin)), "ib-verbs")
 
 
 def _network_assumptions(facts: NodeFacts, transport: str | None) -> Iterator[str]:
@@ -185,20 +208,12 @@ def _times(rate: Quantity, factor: float) -> Quantity:
     return replace(rate, value=f"{float(str(rate.value).removesuffix('GB/s')) * factor:g}GB/s")
 
 
-def _quoted(value: object) -> str:
-    """Return a value in JSON, whose escapes TOML has too, without control characters."""
-    return json.dumps(value).replace("\x7f", "\\u007f")
-
-
 def _toml(path: Path, fields: Mapping[str, Quantity], assumed: Sequence[str]) -> str:
-    # Names in comments are those of the file, which may hold anything.
     said = [f"Of {path.name}, by s2sim import", *(f"Assumed: {each}" for each in assumed)]
-    head = [f"# {_quoted(text)[1:-1]}." for text in said]
-    tables: dict[str, list[str]] = {"": [*head, f"name = {_quoted(path.stem)}"]}
+    # Names in comments are those of the file, which may hold anything.
+    head = "\n".join(f"# {toml_value(text)[1:-1]}." for text in said)
+    values: dict[str, Any] = {"name": path.stem}
     for item in fields.values():
-        table, _, key = item.field.rpartition(".")
-        if key != "name":
-            value, kind, source = map(_quoted, (item.value, item.kind, item.source))
-            line = f"{key} = {{ value = {value}, kind = {kind}, source = {source} }}"
-            tables.setdefault(table, [f"[{table}]"]).append(line)
-    return "\n\n".join(map("\n".join, tables.values())) + "\n"
+        if item.field.rpartition(".")[2] != "name":
+            values[item.field] = {"value": item.value, "kind": item.kind, "source": item.source}
+    return toml_text(values, head)

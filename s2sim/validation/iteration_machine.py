@@ -4,8 +4,6 @@ A paper's reducer and the code that was measured are at times not the same: code
 operation passes over the whole array in each, and starts several kernels a tensor from a loop of the host.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
@@ -16,9 +14,11 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.errors import S2SimError, suggest_nearest
+from s2sim.experiment import codec_costs
 from s2sim.files import data_directory, read_table
 from s2sim.gradients.models import load_model, model_names
 from s2sim.libraries.constants import Version, read_version
+from s2sim.libraries.tuner import newest_version
 from s2sim.profiles.compute import computed_profile
 from s2sim.profiles.profile import ComputeProfile, TensorTiming
 from s2sim.profiles.read import load_profile, open_profile, profile_names
@@ -27,6 +27,7 @@ from s2sim.simulation.device import Compute
 from s2sim.topology.hardware import load_gpu
 from s2sim.validation.curve import MeasuredMachine
 from s2sim.validation.iteration_result import MeasuredIterationRow, parse_params
+from s2sim.validation.node_files import names
 
 # Shortest name of a reducer that other names may begin with.
 _MIN_LETTERS = 4
@@ -34,66 +35,36 @@ _MIN_LETTERS = 4
 _COUNTS = ("k", "r", "ratio", "density", "compression", "compress_ratio", "compression_ratio")
 _USUAL_DENSITY = 0.01
 
-OPERATION_PS = 10 * 10**6
-"""What a framework's host takes to start one operation on a tensor: 7 to 12 us in published loops over tensors, see the
-page on fidelity; kernels of the catalogue cost 5 us each on the GPU."""
-
 PACKING_OPERATIONS = 9
 """Operations a tensor where gradients are copied into one buffer and back: a slice, a copy, a view and a sum each way
 (vineeths96/Gradient-Compression, trainer.py and reducer.py)."""
-
-_TOPK_NS = 12.8
-"""Nanoseconds a value of torch.topk before PyTorch 1.12, in which one thread block read each tensor: 25.6 ms for
-2,000,000 values on a P100 (pytorch/pytorch#22812). Since #71081 many blocks do."""
-
-_TOPK_YEAR = 2022
-"""When PyTorch 1.12 came: what a source of before measured ran the older one."""
 
 CALL_OPERATIONS = 10
 """What a framework's call of a collective takes of its host: Python, checks, a work object, events and waits of
 streams; 0.14 ms for a few kilobytes over NVLink (vineeths96/Gradient-Compression, with two waits of the host)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Implementation:
-    """How a published reducer is represented by one of the registry."""
-
-    template: str  # Option string, with fields for the density, rank or bits of the row
-    operations: int  # Of encode, feedback and decode per tensor
-    origin: str
-    one_stream: bool = False  # Whether codec and collectives share a stream of the GPU
-    # Passes over the float32 values; None for those of the registry's reducer
-    encode_passes: float | None = None
-    decode_passes: float | None = None
-    encode_ns: float = 0.0  # In addition per value, where no bandwidth limits the kernel
-    operations_a_column: int = 0  # In addition per column of a low-rank approximation
-
-
-def implementation_of(row: MeasuredIterationRow) -> Implementation:
+def implementation_of(row: MeasuredIterationRow) -> codec_costs.Implementation:
     """Return the implementation that represents a row's reducer; `S2SimError` if there is none.
 
-    What no code was read of is the registry's reducer of that name, with as many operations as others of its kind. A
-    name with something behind it stands for the longest that it begins with.
+    What no code was read of is the registry's reducer of that name. A name with something behind it stands for the
+    longest that it begins with.
     """
-    found = {normalise_name(name): each for name, each in IMPLEMENTATIONS.items()}
-    registered = {
-        normalise_name(name): Implementation(name, _USUAL_OPERATIONS, _SIMILAR_SYSTEMS) for name in reducer_names()
-    }
-    found = registered | found | {alias: found[name] for alias, name in _ALIASES.items()}
+    read = codec_costs.implementations()
+    found = {normalise_name(name): each for name, each in read.items()}
+    registered = {normalise_name(name): codec_costs.usual_implementation(name) for name in reducer_names()}
+    found = registered | found | {alias: each for each in read.values() for alias in each.aliases}
     asked = normalise_name(row.reducer)
     begins = [name for name in found if asked.startswith(name) and (name == asked or len(name) >= _MIN_LETTERS)]
     if begins:
-        implementation = found[max(begins, key=len)]
-        year = software_of(row.source).year
-        old = implementation.template.startswith(_TOPK) and year is not None and year < _TOPK_YEAR
-        return replace(implementation, encode_ns=_TOPK_NS) if old else implementation
-    known = [*IMPLEMENTATIONS, *reducer_names()]
+        return found[max(begins, key=len)]
+    known = [*read, *reducer_names()]
     raise S2SimError(f"the reducer {row.reducer!r} has no counterpart{suggest_nearest(row.reducer, known)}")
 
 
 @dataclass(frozen=True, slots=True)
 class Software:
-    """What a source ran: when, and which version of NCCL; None and empty where it does not say."""
+    """What a source ran: when, and which NCCL, the newest of its year if it does not say; None, empty: not known."""
 
     year: int | None
     nccl: Version
@@ -104,9 +75,9 @@ def software_of(source: str) -> Software:
     """Return the software of a source, by the table of those whose code was read, or by a year in its name."""
     for _, cells in read_table(data_directory("measured/iterations") / _SOFTWARE, ("source", "year", "nccl")):
         if cells["source"] == source:
-            return Software(int(cells["year"]), read_version(cells["nccl"]) if cells["nccl"] else ())
+            return Software(int(cells["year"]), read_version(cells["nccl"]) or newest_version(cells["year"]))
     year = _YEAR.search(source)
-    return Software(int(year[0]) if year else None, ())
+    return Software(int(year[0]) if year else None, newest_version(source))
 
 
 def normalise_name(name: str) -> str:
@@ -115,14 +86,19 @@ def normalise_name(name: str) -> str:
 
 
 def option_string_of(row: MeasuredIterationRow, elements: int) -> str:
-    """Return the option string of the registry's reducer that represents a row's on ``elements`` values.
-
-    Options that this reducer has itself are taken as the row gives them.
-    """
+    """Return the option string of a row's reducer on ``elements`` values; options that it has are those of the row."""
     template = implementation_of(row).template
     params = parse_params(row.reducer_params)
     if "{density}" in template:
-        template = template.format(density=f"{_density(params, elements):.9g}")
+        # The share of elements that is kept: of k, of a ratio or how many times less, or one per cent.
+        density = _USUAL_DENSITY
+        if (kept := next((name for name in _COUNTS if name in params), None)) is not None:
+            density = _number(params[kept])
+            if density > 1 and not params[kept].endswith("%"):
+                density = density / elements if kept == "k" else 1 / density
+            if not 0 < density <= 1:
+                raise S2SimError(f"reducer_params keep a share of {density:.3g} of the elements")
+        template = template.format(density=f"{density:.9g}")
     elif "{rank}" in template:
         template = template.format(rank=_rank(params))
     elif "{bits}" in template:
@@ -134,32 +110,18 @@ def option_string_of(row: MeasuredIterationRow, elements: int) -> str:
     return ",".join([template, *more]) if given else ":".join(filter(None, (template, ",".join(more))))
 
 
-def host_loop_ps(row: MeasuredIterationRow) -> int:
-    """Return the host's time to start one tensor's operations in encode, which is that in decode too."""
-    if row.packs:
-        return PACKING_OPERATIONS * OPERATION_PS // 2
+def codec_costs_of(row: MeasuredIterationRow) -> codec_costs.CodecCosts:
+    """Return what a row's codec costs beside, or instead of, its idealised kernels."""
     implementation = implementation_of(row)
     columns = _rank(parse_params(row.reducer_params)) if implementation.operations_a_column else 0
-    return (implementation.operations + implementation.operations_a_column * columns) * OPERATION_PS // 2
+    costs = codec_costs.implementation_costs(implementation, software_of(row.source).year, columns)
+    return replace(costs, operations_ps=PACKING_OPERATIONS * codec_costs.OPERATION_PS // 2) if row.packs else costs
 
 
 def assumed_latency(row: MeasuredIterationRow) -> str | None:
     """Return the start-up latency that MG-WFBP's program assumes; None for a number of workers not in its table."""
     fast = row.nic_rate_gbps is not None and row.nic_rate_gbps > _SLOW_GBPS
     return _BELIEVED_LATENCY[fast].get(row.workers)
-
-
-def _density(params: Mapping[str, str], elements: int) -> float:
-    """Return the share of elements that is kept: of ``k``, of a ratio or how many times less, or one per cent."""
-    given = next((name for name in _COUNTS if name in params), None)
-    if given is None:
-        return _USUAL_DENSITY
-    number = _number(params[given])
-    if number > 1 and not params[given].endswith("%"):
-        number = number / elements if given == "k" else 1 / number
-    if not 0 < number <= 1:
-        raise S2SimError(f"reducer_params keep a share of {number:.3g} of the elements")
-    return number
 
 
 def _rank(params: Mapping[str, str]) -> int:
@@ -186,65 +148,15 @@ def _number(text: str) -> float:
 
 _SOFTWARE = "software.csv"
 _YEAR = re.compile(r"\b(19|20)\d\d\b")
-_TOPK = ("topk:", "deepreduce:")
 # By workers, on slow and on fast interfaces (HKBU-HPML/ddl-benchmarks, mgwfbp/hv_distributed_optimizer.py, read).
 _SLOW_GBPS = 10
 _BELIEVED_LATENCY = (
     {2: "2.55us", 4: "42us", 8: "523us", 16: "908us", 32: "4.04ms", 64: "7.04ms"},
     {2: "2.55us", 4: "42us", 8: "97.5us", 16: "708us", 32: "406us", 64: "806us"},
 )
-_CUPCAKE = "zhuangwang93/Cupcake, mergeComp_dl/torch: compressor, memory and communicator, read in code"
-_VINEETHS = "vineeths96/Gradient-Compression, reducer.py and compressors.py, read in code"
-_HOOK = "torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook; recalled"
-_USUAL_OPERATIONS = 24
-_ALIASES = {
-    "none": "dense",
-    "baseline": "dense",
-    "allreduce": "dense",
-    "eftopk": "topk",
-    "randk": "randomk",
-    "efsgd": "efsignsgd",
-    "efsign": "efsignsgd",
-    "onebitsgd": "onebit",
-    "1bit": "onebit",
-    "1bitsgd": "onebit",
-    "signum": "signsgd",
-    "half": "fp16",
-}
-_SIMILAR_SYSTEMS = "as what its paper says; operations as of those of its kind"
-
-IMPLEMENTATIONS: dict[str, Implementation] = {
-    "dense": Implementation("dense", 0, "one all-reduce"),
-    "fp16": Implementation("fp16", 4, _SIMILAR_SYSTEMS),
-    "randomk-shared-quantised": Implementation("random-k:granularity=global,density={density}", 16, _VINEETHS),
-    # Levels of all ranks are added as int8, after the norm's largest was agreed on.
-    "qsgd-maxnorm": Implementation("int8", 16, _VINEETHS, encode_passes=27, decode_passes=3),
-    "randomk": Implementation("random-k:seed=own,density={density}", 24, _CUPCAKE, one_stream=True),
-    "topk": Implementation("topk:granularity=layer,density={density}", 26, _CUPCAKE, one_stream=True),
-    "dgc": Implementation("dgc-select:density={density}", 34, _CUPCAKE, one_stream=True),
-    "ef-signsgd": Implementation("ef-signsgd", 40, _CUPCAKE, one_stream=True),
-    "onebit": Implementation("onebit-sgd:aggregate=gather", 48, _CUPCAKE, one_stream=True),
-    "powersgd": Implementation("powersgd:rank={rank}", 8, _HOOK, operations_a_column=10),
-    "qsgd": Implementation("qsgd:bits={bits}", _USUAL_OPERATIONS, _SIMILAR_SYSTEMS),
-    "signsgd": Implementation("signsgd-vote", _USUAL_OPERATIONS, _SIMILAR_SYSTEMS),
-    "deepreduce": Implementation("deepreduce:density={density}", 40, _SIMILAR_SYSTEMS),
-}
-
-
 _NONE = "none"
 # Running reducers on more takes longer than people wait for a row.
 _MAX_WORKERS = 2**9
-# Transports as others call them.
-_GPU_NAMES = {
-    "ib": "ib-verbs",
-    "infiniband": "ib-verbs",
-    "rdma": "ib-verbs",
-    "verbs": "ib-verbs",
-    "ethernet": "tcp",
-    "socket": "tcp",
-    "sockets": "tcp",
-    "ipoib": "tcp",
-}
 # Cards of which the driver does not let one reach another's memory over PCIe, nor an interface reach it.
 _NO_PEERS = re.compile(r"\b(rtx )?[2345]0[5-9]0\b", re.IGNORECASE)
 # Cards that came before Skylake: on processors up to Broadwell NCCL lets cards reach each other below a PCIe switch
@@ -311,18 +223,15 @@ def row_machine(row: MeasuredIterationRow) -> MeasuredMachine:
 def _transport(row: MeasuredIterationRow) -> str:
     given = row.transport.lower()
     if given not in ("", _NONE):
-        return _GPU_NAMES.get(given, given)
+        found: str = names()["network"].get(given, given)
+        return found
     if row.nic_rate_gbps is None:
         raise S2SimError("several nodes, and neither transport nor nic_rate_gbps is given")
     return "tcp" if row.nic_rate_gbps <= _ETHERNET_GBPS else "ib-verbs"
 
 
 def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
-    """Return the compute profile of a row's model on its GPU, with as many parameters as that says.
-
-    A model that is not known, of which a row says what it computes, has layers that are alike; `S2SimError`
-    where it does not say enough.
-    """
+    """Return a row's compute profile, of like layers for an unknown model; `S2SimError` if it says too little."""
     names = dict.fromkeys([*profile_names(), *model_names()])
     known = {normalise_name(name): name for name in names}
     base = row.model.partition("/")[0]
@@ -338,9 +247,8 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
         shape = (max(1, round(row.n_params / count / _USUAL_WIDTH)), _USUAL_WIDTH)
         one = TensorTiming("", shape, sparse=False, forward_ps=1, backward_ps=2)
         tensors = tuple(replace(one, name=f"layer{number}") for number in range(count))
-        return ComputeProfile(
-            row.model, row.model, gpu, row.batch_per_gpu or 1, "sample", tensors, 0, 0.0, "user", "the row"
-        )
+        batch = row.batch_per_gpu or 1
+        return ComputeProfile(row.model, row.model, gpu, batch, "sample", tensors, 0, 0.0, "user", "the row")
     if name in profile_names():
         file = open_profile(name).file
         batch = row.batch_per_gpu or int(file.batch.value)
@@ -369,11 +277,7 @@ def row_compute(row: MeasuredIterationRow, profile: ComputeProfile) -> Compute:
 
 
 def _scale_parameters(tensors: Sequence[TensorTiming], parameters: int | None) -> tuple[TensorTiming, ...]:
-    """Return tensors scaled to a total of ``parameters``.
-
-    Models for other data differ in their fully connected layers, so that these matrices take the difference; where they
-    cannot, all tensors do.
-    """
+    """Return tensors scaled to a total of ``parameters``, fully connected matrices alone where they suffice."""
     counted = sum(tensor.size for tensor in tensors)
     if parameters is None or parameters == counted:
         return tuple(tensors)

@@ -1,7 +1,5 @@
 """Predicts measured iterations: cluster, model, reducer and discipline of each row, replayed."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -11,6 +9,7 @@ import numpy as np
 from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError, suggest_nearest
+from s2sim.experiment.codec_costs import OPERATION_PS, CodecCosts, charge_codec
 from s2sim.experiment.scaled_scripts import record_scaled
 from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients.gradient import Gradient
@@ -22,7 +21,7 @@ from s2sim.libraries.lowering_tables import choose_library
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.profiles.profile import TensorTiming
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.script import Recording, Script, Step, Work
+from s2sim.reducers.script import Recording, Work
 from s2sim.seeds import named_generator
 from s2sim.simulation.accounting import IterationSettings
 from s2sim.simulation.bucketing.policy import BucketExchange, Discipline, ReadyTensors, make_discipline
@@ -30,34 +29,16 @@ from s2sim.simulation.device import Compute
 from s2sim.simulation.iteration import replay_iterations
 from s2sim.topology.hardware import Gpu, find_gpu_name, load_gpu
 from s2sim.units import PS_PER_S
+from s2sim.validation import iteration_machine
 from s2sim.validation.curve_machine import MachineClusters
-from s2sim.validation.iteration_machine import (
-    CALL_OPERATIONS,
-    OPERATION_PS,
-    Implementation,
-    assumed_latency,
-    host_loop_ps,
-    implementation_of,
-    option_string_of,
-    row_compute,
-    row_machine,
-    row_profile,
-    software_of,
-)
 from s2sim.validation.iteration_result import MeasuredIterationRow
+from s2sim.validation.node_files import names
 
 # Normal values that represent those of a layer.
 _VALUES = 2**14
 _VALUE_BYTES = 4
-_DISCIPLINES = {
-    "none": "after-backward",
-    "wfbp": "per-tensor",
-    "mg-wfbp": "mg-wfbp",
-    "ddp": "ddp",
-    "bytescheduler": "two-priorities:bucket=4MiB",
-}
+_DISCIPLINES: dict[str, str] = names()["overlap"]
 _NCCL, _GLOO = "nccl", "gloo"
-_NS_PER_S = 10**9
 # A message that a row books apart from the rest of its communication has fewer bytes than this.
 _FEW_BYTES = 2**10
 # The second iteration is like all that follow, where a forward pass waits for all of the exchange before it; else the
@@ -80,30 +61,8 @@ def record_on_shapes(option_string: str, shapes: tuple[tuple[int, ...], ...], wo
     return found.recording
 
 
-def apply_implementation(recording: Recording, implementation: Implementation, elements: int, gpu: Gpu) -> Recording:
-    """Return scripts whose kernels make an implementation's passes over memory, and take its time a value."""
-    passes = {"encode": implementation.encode_passes, "decode": implementation.decode_passes}
-    whole = {phase: _VALUE_BYTES * elements * each for phase, each in passes.items() if each is not None}
-    beyond_memory = round(implementation.encode_ns * elements * gpu.stream_Bps / _NS_PER_S)
-    scripts: list[Script] = []
-    for script in recording.scripts:
-        steps: list[Step] = [Work("encode", beyond_memory)] if beyond_memory else []
-        # The first work of a phase stands for all of it.
-        left = dict(whole)
-        for step in script:
-            if not isinstance(step, Work) or step.phase not in whole:
-                steps.append(step)
-            elif step.phase in left:
-                steps.append(Work(step.phase, round(left.pop(step.phase)), launches=step.launches))
-        scripts.append(tuple(steps))
-    return replace(recording, scripts=tuple(scripts))
-
-
 def with_packing(recording: Recording, elements: int, *, at_once: bool) -> Recording:
-    """Return scripts that first copy all gradients into one buffer, and at last back.
-
-    With ``at_once`` the host starts copying back while the last collective is in flight: nothing is decoded before it.
-    """
+    """Return scripts that copy all into one buffer and back; ``at_once``: back while the last call is in flight."""
     copied = 2 * _VALUE_BYTES * elements
     pack, unpack = Work("encode", copied), Work("decode", copied)
     scripts = [
@@ -118,7 +77,7 @@ def row_discipline(row: MeasuredIterationRow) -> Discipline:
     if name is None:
         known = suggest_nearest(row.overlap_kind, _DISCIPLINES)
         raise S2SimError(f"how communication overlaps is not known: overlap_kind {row.overlap_kind!r}{known}")
-    latency = assumed_latency(row) if name == "mg-wfbp" else None
+    latency = iteration_machine.assumed_latency(row) if name == "mg-wfbp" else None
     return make_discipline(name if latency is None else f"{name}:latency={latency}")
 
 
@@ -141,25 +100,22 @@ def row_exchange(
     def exchange_ps(size_bytes: int) -> int:
         return timer.time(make_demand("all_reduce", size_bytes, row.workers)).duration_ps
 
-    exchanges = []
+    costs, exchanges = iteration_machine.codec_costs_of(row), []
     for bucket in discipline.buckets(ready, exchange_ps):
         within = [tensors[place] for place in bucket.tensors]
-        elements = sum(tensor.size for tensor in within)
         recording = record_on_shapes(option_string, tuple(tensor.shape for tensor in within), row.workers)
-        recording = apply_implementation(recording, implementation_of(row), elements, gpu)
+        sizes = [tensor.size for tensor in within]
+        recording = charge_codec(recording, replace(costs, operations_ps=0), sizes, gpu)
         if row.packs:
-            recording = with_packing(recording, elements, at_once=row.sent_densely)
-        exchanges.append(BucketExchange(bucket, recording))
+            recording = with_packing(recording, sum(sizes), at_once=row.sent_densely)
+        looped = charge_codec(recording, CodecCosts(operations_ps=costs.operations_ps), sizes, gpu)
+        exchanges.append(BucketExchange(bucket, looped))
     return tuple(exchanges)
 
 
 @dataclass(frozen=True, slots=True)
 class Prediction:
-    """Times of an iteration in seconds, and the option strings that represent its reducer and bucketing.
-
-    Communication is as the row counts it: what no compute hides where the row says so, and without a first message of
-    few bytes where that is told apart.
-    """
+    """Times of an iteration in seconds, communication as its row counts it, and the option strings of who made them."""
 
     iteration_s: float
     communication_s: float
@@ -182,19 +138,19 @@ class IterationPredictor:
 
     def predict(self, row: MeasuredIterationRow) -> Prediction:
         """Return the prediction of a row; `S2SimError` says why there is none."""
-        library = _library(_GLOO if _GLOO in row.notes.lower() else _NCCL, software_of(row.source).nccl)
-        machine = row_machine(row)
+        name = _GLOO if _GLOO in row.notes.lower() else _NCCL
+        library = _library(name, iteration_machine.software_of(row.source).nccl)
+        machine = iteration_machine.row_machine(row)
         timer = self._clusters.timer(machine).with_profile(library.profile)
         gpu_name = find_gpu_name(machine.gpu_model)
         if gpu_name is None:
             raise S2SimError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
-        profile = row_profile(row, gpu_name)
+        profile = iteration_machine.row_profile(row, gpu_name)
         discipline = row_discipline(row)
-        option_string = option_string_of(row, profile.parameters)
-        compute = row_compute(row, profile)
+        option_string = iteration_machine.option_string_of(row, profile.parameters)
+        compute = iteration_machine.row_compute(row, profile)
         gpu = load_gpu(gpu_name)
         exchange = row_exchange(row, profile.tensors, compute, discipline, option_string, timer, gpu)
-        loop_ps = host_loop_ps(row)
         iterations = replay_iterations(
             exchange,
             compute,
@@ -204,7 +160,6 @@ class IterationPredictor:
             IterationSettings(
                 slower=np.ones((_ITERATIONS if discipline.waits_for_all else _ITERATIONS_IN_A_ROW, row.workers)),
                 waits_for_all=discipline.waits_for_all,
-                host_loop_ps=loop_ps,
             ),
         )
         parts = iterations.typical
@@ -221,13 +176,14 @@ class IterationPredictor:
         more_ps = 0
         if row.packs:
             # To time parts separately, the host waits for the GPU before and after each.
-            call_ps = CALL_OPERATIONS * OPERATION_PS + 2 * gpu.host_sync_ps
+            call_ps = iteration_machine.CALL_OPERATIONS * OPERATION_PS + 2 * gpu.host_sync_ps
             more_ps = call_ps * len(exchange[0].recording.calls)
             communication_ps += call_ps
             if row.sent_densely and row.decode_ms is None:
                 # Copying back counts to what it waits for.
+                loop_ps = iteration_machine.codec_costs_of(row).operations_ps
                 communication_ps = max(communication_ps, loop_ps * len(profile.tensors))
-        elif implementation_of(row).one_stream:
+        elif iteration_machine.implementation_of(row).one_stream:
             more_ps = parts.hidden_communication
             communication_ps = parts.exposed_communication + parts.waiting + parts.hidden_communication
         return Prediction(

@@ -1,7 +1,5 @@
 """Measured training iterations: machine, model, reducer and times; and the errors of their predictions."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass
@@ -47,10 +45,7 @@ def time_in_notes_ms(notes: str, name: str) -> float | None:
 
 @dataclass(frozen=True, slots=True)
 class MeasuredIterationRow:
-    """One row of ``iterations.csv``, times in milliseconds; None and an empty text mean not known.
-
-    Columns that are not named here are ignored.
-    """
+    """One row of ``iterations.csv``, times in milliseconds; None or empty text: not known; other columns: ignored."""
 
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
 
@@ -159,10 +154,7 @@ def has_iterations(folder: Path) -> bool:
 
 
 def read_iterations(folder: Path) -> tuple[MeasuredIteration, ...]:
-    """Return the measured iterations of a folder in the order of its file.
-
-    What is wrong with one row is its ``problem``; `S2SimError` is raised for a file that cannot be read at all.
-    """
+    """Return a folder's measured iterations in order, a wrong one with its ``problem``; `S2SimError` for the file."""
     if not has_iterations(folder):
         raise S2SimError(f"{folder} has no {FILE}: give a folder with one, or none for the public iterations")
     return tuple(

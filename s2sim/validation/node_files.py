@@ -1,7 +1,5 @@
 """What machines say of themselves: NCCL's topology dump, and ``nvidia-smi topo -m``."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -11,7 +9,8 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from s2sim.errors import S2SimError
-from s2sim.files import read_toml
+from s2sim.files import parse_xml, read_toml
+from s2sim.topology.graph_file import FORMATS
 from s2sim.units import format_number_of
 
 MAX_GPUS = 128
@@ -26,9 +25,9 @@ _NEAR = ("PIX", "PXB")
 
 
 @cache
-def devices() -> dict[str, dict[str, str]]:
-    """Return the names of devices: ``pci``, ``architecture`` and ``transport``."""
-    return read_toml(Path(__file__).with_name("devices.toml"), S2SimError)
+def names() -> dict[str, dict[str, Any]]:
+    """Return what others call things, as ``names.toml`` has it: ``pci``, ``architecture``, ``transport`` and so on."""
+    return read_toml(Path(__file__).with_name("names.toml"), S2SimError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,11 +55,12 @@ class NodeFacts:
 
 
 class Format(NamedTuple):
-    """A kind of file of one node."""
+    """A kind of file of one node, or of a network."""
 
     name: str
-    recognises: Callable[[str], bool]  # Whether the first 4,096 characters are of it
-    read: Callable[[str, str], NodeFacts]  # What a text says; the second is its path in messages
+    recognises: Callable[[str], Any]  # Whether the first 4,096 characters are of it
+    # What a text says; the second is its path in messages. None for a network, which a cluster file names
+    read: Callable[[str, str], NodeFacts] | None
 
 
 class _Placed(NamedTuple):
@@ -70,19 +70,8 @@ class _Placed(NamedTuple):
 
 
 def read_nccl_topology(text: str, origin: str) -> NodeFacts:
-    """Read what ``NCCL_TOPO_DUMP_FILE`` names, ``cpu``, ``pci``, ``gpu`` and ``net`` in each other.
-
-    src/graph/xml.cc of NCCL; of several hosts the first. RCCL writes ``xgmi`` for ``nvlink``.
-    """
-    from defusedxml.common import DefusedXmlException
-    from defusedxml.ElementTree import ParseError, fromstring
-
-    try:
-        root = fromstring(text, forbid_dtd=True)
-    except (ParseError, DefusedXmlException, ValueError) as error:
-        raise S2SimError(f"{origin} is no XML of NCCL: {type(error).__name__} {error}".rstrip()) from None
-    if root.tag != "system":
-        raise S2SimError(f"{origin} is no topology of NCCL: it begins with <{root.tag[:40]}> and not with <system>")
+    """Read what ``NCCL_TOPO_DUMP_FILE`` names (NCCL's src/graph/xml.cc), its first host; ``xgmi`` is ``nvlink``."""
+    root = parse_xml(text, origin, "system", "NCCL", S2SimError)
     ignored: Counter[str] = Counter()
     found = list(_walk(root, origin, ignored))
     gpus = [each for each in found if each.element.tag == "gpu"]
@@ -94,11 +83,12 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
     if pairs and links:
         raise S2SimError(f"{origin}: GPUs have links to switches and to each other, as in no machine that is known")
     first, device, _ = gpus[0]
-    model = None if device is None else devices()["pci"].get(device.get("device", "").removeprefix("0x").lower())
+    model = None if device is None else names()["pci"].get(device.get("device", "").removeprefix("0x").lower())
     # RCCL puts a number of another meaning in sm.
     architecture = (first.get("gcn") or first.get("sm") or "").removeprefix("gfx")[:40]
-    assumed = devices()["architecture"].get(architecture)
+    assumed = names()["architecture"].get(architecture)
     beside = {bridge for each in gpus for bridge in each.bridges[:-1]}
+    rates_Gbps = {net.get("name", f"net{at}")[:40]: _number(net, "speed") / 1e3 for at, (net, *_) in enumerate(nets)}
     return NodeFacts(
         gpus=len(gpus),
         origin=f"NCCL topology {Path(origin).name}",
@@ -107,7 +97,8 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
         links=links,
         pairs=pairs,
         pcie=_pcie(device),
-        nics={net.get("name", f"net{at}")[:40]: _rate_Gbps(net) for at, (net, *_) in enumerate(nets)},
+        # Libfabric states a rate that no interface has.
+        nics={name: rate if rate <= _FASTEST_GBPS else 0.0 for name, rate in rates_Gbps.items()},
         beside_gpu=any(beside.intersection(each.bridges) for each in nets),
         ignored=tuple(f"{count} {what}" for what, count in ignored.most_common(_KINDS_SHOWN)),
     )
@@ -165,12 +156,6 @@ def _pcie(device: Any) -> tuple[str, float] | None:
     return (generation, min(lanes, 16.0) / 16) if generation and lanes else None
 
 
-def _rate_Gbps(net: Any) -> float:
-    """Return the rate of an interface, 0 where it states one that none has, as libfabric does."""
-    rate_Gbps = _number(net, "speed") / 1e3
-    return rate_Gbps if rate_Gbps <= _FASTEST_GBPS else 0.0
-
-
 def _number(element: Any, attribute: str) -> float:
     text = element.get(attribute, "0")[:40]
     if not re.fullmatch(r"\d{1,12}(\.\d{1,9})?", text):
@@ -223,3 +208,4 @@ NVIDIA_SMI = Format(
     lambda head: re.search(r"^[ \t]*(\x1b\[\d*m)?GPU0\s", head, re.MULTILINE) is not None,
     read_nvidia_smi,
 )
+SIMGRID, ASTRA, NS3 = (Format(name, pattern.search, None) for name, pattern in FORMATS.items())

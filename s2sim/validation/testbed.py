@@ -1,7 +1,5 @@
 """Predicts all measured times of testbeds with constants fitted to one of their settings."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
@@ -13,7 +11,7 @@ from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.json_form import finite
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds
-from s2sim.validation.calibrate_result import FittedConstant
+from s2sim.uncertainty.machine_fit import FittedConstant
 from s2sim.validation.compare_log_result import LARGE_BYTES
 from s2sim.validation.testbed_fit import collective_s, exchange_s, fit_setting, measured_codec_time, predict_codec_s
 
@@ -196,11 +194,7 @@ def setting_named(measured: MeasuredTestbeds, name: str | None) -> MeasuredSetti
 def compare_testbeds(
     measured: MeasuredTestbeds, calibrate_on: str | None = None, progress: ProgressWatcher = SILENT
 ) -> PredictionComparison:
-    """Return every measured time with its prediction.
-
-    Constants of the library are fitted to the collectives of one setting; what reducers take outside of collectives is
-    what this setting measured, scaled. All else of any other setting is predicted.
-    """
+    """Return measured times with predictions: constants and codec times are of one setting, all else is predicted."""
     chosen = setting_named(measured, calibrate_on)
     fit = fit_setting(chosen, measured.collectives, progress)
     settings = {setting.name: setting for setting in measured.settings}

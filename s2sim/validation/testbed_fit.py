@@ -4,25 +4,20 @@ Exchanges are simulated. Codecs run in NumPy on processors that all workers shar
 work in the reducer's script and by the workers per processor.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
-from math import exp, inf, isinf, log
+from math import isinf
 from pathlib import Path
 from typing import Any, cast, get_args
 
-import numpy as np
-
-from s2sim.arrays import Floats
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.gradients.synthetic import load_trace
-from s2sim.libraries.constants import ConstantOverrides, load_constants
+from s2sim.libraries.constants import ConstantOverrides
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.library import FittedRange
 from s2sim.libraries.lowering_tables import choose_library
@@ -38,9 +33,8 @@ from s2sim.topology.hardware import load_gpu
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
 from s2sim.topology.shape import ClusterShape
+from s2sim.uncertainty.machine_fit import HOST_FIT_STEPS, HostFit, fit_host_constants, profile_text
 from s2sim.units import PS_PER_S
-from s2sim.validation.calibrate import covariance_of
-from s2sim.validation.calibrate_result import FittableConstant, FittedConstant, number_of, profile_text
 
 # Rate of links without shaping: more than any processor reaches.
 _UNSHAPED_BPS = 1e12
@@ -50,10 +44,7 @@ _GPU = "a100"
 
 
 def setting_shape(setting: MeasuredSetting) -> ClusterShape:
-    """Return the cluster that a setting is: a node for every worker, a leaf for every node of the testbed.
-
-    All of it is one machine, whose processors the setting tells.
-    """
+    """Return the cluster of a setting, on one machine's processors: a node a worker, a leaf for each testbed node."""
     source = f"testbed {setting.name}"
     given = {field: Quantity(field, value, "user", source) for field, value in _fields(setting).items()}
     return parse_shape(given, Path(f"{setting.name}.toml"))
@@ -115,35 +106,12 @@ def collective_s(setting: MeasuredSetting, what: str, payload_bytes: int, own: C
     return setting_timer(setting, own).time(demand).duration_ps / PS_PER_S
 
 
-# Standard deviation of the logarithm of a median time, were nothing but chance between it and its prediction.
-_NOISE = 0.05
-_STEP = 0.02
-_MAX_STEPS = 15
-
-
-# What is fitted, with the standard deviation of its logarithm before anything is measured.
-_SPREADS = {
-    "call.latency": 0.7,
-    "network.any.latency": 0.7,
-    "network.any.share": 0.03,
-    "processor.message": 0.7,
-    "processor.packet": 0.7,
-    "processor.rate": 0.5,
-    "processor.overlap": 0.3,
-}
-
-
 @dataclass(frozen=True, slots=True)
-class SettingFit:
+class SettingFit(HostFit):
     """Constants fitted to ``rows``, the collectives of one setting."""
 
     setting: MeasuredSetting
-    constants: tuple[FittedConstant, ...]
-    own: ConstantOverrides  # The same as a library's file has them
     rows: tuple[MeasuredTiming, ...]
-    # Medians of |ln(predicted/measured)|, with the shipped constants and with these
-    before: float
-    after: float
 
     def to_json(self) -> dict[str, Any]:
         """Return the constants and how far off predictions were and are."""
@@ -159,60 +127,19 @@ class SettingFit:
 def fit_setting(
     setting: MeasuredSetting, rows: Sequence[MeasuredTiming], progress: ProgressWatcher = SILENT
 ) -> SettingFit:
-    """Return the constants that fit best, by least squares of logarithms with a pull to the shipped ones.
-
-    `S2SimError` if nothing was measured in the setting.
-    """
-    from scipy.optimize import least_squares
-
+    """Return the best constants, see `fit_host_constants`; `S2SimError` without points."""
     own_rows = tuple(row for row in rows if row.setting == setting.name)
     if not own_rows:
         raise S2SimError(f"no collective was measured of {setting.name}: name another setting, or measure it")
-    given = {quantity.field: quantity for quantity in load_constants(LIBRARY).quantities}
-    fittable = []
-    for name, prior in _SPREADS.items():
-        number = number_of(given[name])
-        assert number is not None
-        highest_log = -log(number[0]) if name.endswith(".share") else inf
-        fittable.append(FittableConstant(name, *number, prior, highest_log))
-    spread = np.array([constant.spread for constant in fittable])
-    highest = np.array([constant.highest for constant in fittable])
-    progress.start(_MAX_STEPS, f"fitting to {setting.name}")
+    times_s = [row.median_s for row in own_rows]
 
-    def errors(logs: Floats) -> Floats:
-        own = _to_overrides(fittable, logs)
-        return np.array([log(collective_s(setting, r.what, r.payload_bytes, own) / r.median_s) for r in own_rows])
+    def predicted_s(own: ConstantOverrides) -> list[float]:
+        return [collective_s(setting, row.what, row.payload_bytes, own) for row in own_rows]
 
-    def pulled(logs: Floats) -> Floats:
-        return np.concatenate([errors(logs) / _NOISE, logs / spread])
-
-    def slopes(logs: Floats) -> Floats:
-        progress.advance()
-        here = pulled(logs)
-        steps = [-_STEP if log_ + _STEP > most else _STEP for log_, most in zip(logs, highest, strict=True)]
-        moved = zip(steps, np.diag(steps), strict=True)
-        return np.stack([(pulled(logs + move) - here) / step for step, move in moved], axis=1)
-
-    start = np.zeros(len(fittable))
-    bounds = (np.full(len(start), -inf), highest)
-    # Several medians are far from any law; they count less than in proportion.
-    fitted = least_squares(pulled, start, jac=slopes, bounds=bounds, loss="soft_l1", max_nfev=_MAX_STEPS)
+    progress.start(HOST_FIT_STEPS, f"fitting to {setting.name}")
+    fit = fit_host_constants(LIBRARY, predicted_s, times_s, progress.advance)
     progress.stop()
-    logs = np.asarray(fitted.x, np.float64)
-    left = errors(logs)
-    deviation = np.sqrt(np.diag(covariance_of(slopes(logs)[: len(own_rows)] * _NOISE, spread, left, _NOISE)))
-    before, after = (float(np.median(np.abs(each))) for each in (errors(start), left))
-    found = zip(fittable, logs.tolist(), deviation.tolist(), strict=True)
-    constants = tuple(each.fitted(map(exp, each.interval(log_, sure))) for each, log_, sure in found)
-    return SettingFit(setting, constants, _to_overrides(fittable, logs), own_rows, before, after)
-
-
-def _to_overrides(fittable: Sequence[FittableConstant], logs: Floats) -> ConstantOverrides:
-    values = [(each, each.value * exp(log_)) for each, log_ in zip(fittable, logs.tolist(), strict=True)]
-    return tuple(
-        (each.name, f"{value:.6g}{each.unit}" if each.unit else value if isinf(each.highest) else min(value, 1.0))
-        for each, value in values
-    )
+    return SettingFit(fit.constants, fit.own, fit.before, fit.after, setting, own_rows)
 
 
 def profile_toml(fit: SettingFit) -> str:
@@ -277,7 +204,6 @@ def predict_codec_s(setting: MeasuredSetting, row: MeasuredTiming, codec: CodecT
 def _work(setting: MeasuredSetting, row: MeasuredTiming) -> float:
     recording = record_reducer(row.what, row.trace, setting.workers)
     gpu = load_gpu(_GPU)
-    busiest = max(
-        sum(work_ps(event, gpu, None) for event in script if isinstance(event, Work)) for script in recording.scripts
-    )
+    works = ([event for event in script if isinstance(event, Work)] for script in recording.scripts)
+    busiest = max(sum(work_ps(work, gpu, None) for work in of_rank) for of_rank in works)
     return busiest * max(1.0, setting.workers / setting.processors)

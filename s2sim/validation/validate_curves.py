@@ -1,7 +1,5 @@
 """Predicts every curve of a folder, fits constants to curves, and scores both, also without each source."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,22 +13,10 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
-from s2sim.uncertainty.constant_fit import (
-    CalibrationPoint,
-    CandidateSchedule,
-    FitRules,
-    MeasuredConstant,
-    TermModel,
-    candidate_of,
-    each_at_prior,
-    fit,
-    fit_rules,
-    fittable_library_constants,
-    leave_one_out,
-    point_weights,
-)
+from s2sim.uncertainty import constant_fit
 from s2sim.uncertainty.interval import RunClass, run_class
 from s2sim.units import PS_PER_S
+from s2sim.validation import curve_result
 from s2sim.validation.curve import (
     INDEX,
     MeasuredCurve,
@@ -45,20 +31,6 @@ from s2sim.validation.curve import (
     resolve_curves_folder,
 )
 from s2sim.validation.curve_machine import MachineClusters, machine_library
-from s2sim.validation.curve_result import (
-    Apart,
-    CurveErrors,
-    Drift,
-    LeftOut,
-    Parameter,
-    ValidationResult,
-    add_interval_coverage,
-    by_class,
-    by_size,
-    by_source,
-    group_errors,
-    score_curve,
-)
 from s2sim.validation.harness import NOT_YET, folder_name, in_turn, origin_of
 
 # A schedule slower than the fastest by this factor is not the fastest with other constants either.
@@ -86,12 +58,14 @@ class CurvePredictor:
         messages = pipelined_messages(machine)
         return [timed.duration_ps / messages / PS_PER_S for timed in timer.time_all(demands)]
 
-    def candidates(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[tuple[CandidateSchedule, ...]]:
+    def candidates(
+        self, machine: MeasuredMachine, sizes_bytes: Sequence[int]
+    ) -> list[tuple[constant_fit.CandidateSchedule, ...]]:
         """Return for each size the schedules that may be fastest with other constants; the first is fastest now."""
         timer, demands = self._timer_and_demands(machine, sizes_bytes)
         found = [timer.candidates(demand, _CANDIDATE_FACTOR) for demand in demands]
         where = timer.cluster, getattr(timer.profile, "library", ""), pipelined_messages(machine)
-        return [tuple(candidate_of(timed, *where) for timed in each) for each in found]
+        return [tuple(constant_fit.candidate_of(timed, *where) for timed in each) for each in found]
 
     def run_class(self, machine: MeasuredMachine) -> RunClass | None:
         """Return the class of a machine's collective."""
@@ -132,7 +106,7 @@ def likely_error_source(machine: MeasuredMachine, large: float | None, small: fl
 
 def predict_curves(
     curves: Sequence[MeasuredCurve], *, tell: bool
-) -> Iterator[tuple[CurveErrors, list[CalibrationPoint]]]:
+) -> Iterator[tuple[curve_result.CurveErrors, list[constant_fit.CalibrationPoint]]]:
     """Yield each curve with its errors, and with ``tell`` its points by constants where these may be fitted to it."""
     predictor = CurvePredictor()
     for curve in curves:
@@ -149,36 +123,38 @@ def is_fit_for_calibration(curve: MeasuredCurve) -> bool:
 
 def _predict_curve(
     curve: MeasuredCurve, predictor: CurvePredictor, *, tell: bool
-) -> tuple[CurveErrors, list[CalibrationPoint]]:
+) -> tuple[curve_result.CurveErrors, list[constant_fit.CalibrationPoint]]:
     if curve.machine is None or curve.problem:
         raise S2SimError(curve.problem)
     points = resampled(curve.points, curve.machine.outlier_sizes_bytes)
     if not points:
         raise S2SimError("no size is within 20 % of a power of two and no hiccup")
     sizes = [point.size_bytes for point in points]
-    calibration: list[CalibrationPoint] = []
+    calibration: list[constant_fit.CalibrationPoint] = []
     if tell:
         candidates = predictor.candidates(curve.machine, sizes)
         times_s = [each[0].duration_ps / PS_PER_S for each in candidates]
         calibration = [
-            CalibrationPoint(curve.id, curve.machine.source, p.size_bytes, p.measured_s, is_large(p.size_bytes), each)
+            constant_fit.CalibrationPoint(
+                curve.id, curve.machine.source, p.size_bytes, p.measured_s, is_large(p.size_bytes), each
+            )
             for p, each, time_s in zip(points, candidates, times_s, strict=True)
             if time_s
         ]
     else:
         times_s = predictor.times_s(curve.machine, sizes)
     pairs = [replace(point, predicted_s=time_s) for point, time_s in zip(points, times_s, strict=True)]
-    found = score_curve(unpredicted_curve(curve, ""), pairs)
+    found = curve_result.score_curve(unpredicted_curve(curve, ""), pairs)
     why = likely_error_source(curve.machine, found.signed_log_error_large, found.signed_log_error_small)
     return replace(found, likely_why=why, run=predictor.run_class(curve.machine)), calibration
 
 
-def unpredicted_curve(curve: MeasuredCurve, reason: str) -> CurveErrors:
+def unpredicted_curve(curve: MeasuredCurve, reason: str) -> curve_result.CurveErrors:
     """Return a curve that is not predicted, and why."""
     machine = curve.machine
     same = ("source_url", "transport", "collective", "launch", "algorithm", "quality")
     as_its_row: dict[str, Any] = {name: getattr(machine, name, "") for name in same}
-    return CurveErrors(
+    return curve_result.CurveErrors(
         id=curve.id,
         source=machine.source if machine else curve.id,
         gpu=machine.gpu_model if machine else "",
@@ -193,7 +169,7 @@ def unpredicted_curve(curve: MeasuredCurve, reason: str) -> CurveErrors:
 
 def run_validation(
     folder: str | None = None, progress: ProgressWatcher = SILENT, *, fit: bool = True
-) -> ValidationResult:
+) -> curve_result.ValidationResult:
     """Return the errors of predictions of a folder's curves; after Ctrl-C those that are finished.
 
     Parameters
@@ -225,7 +201,7 @@ def run_validation(
     return result_of_curves(
         path,
         curves,
-        [add_interval_coverage(curve, left_out) for curve in found],
+        [curve_result.add_interval_coverage(curve, left_out) for curve in found],
         parameters=() if fits is None else fitted_parameters(fits),
         left_out=left_out,
         notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
@@ -236,26 +212,28 @@ def run_validation(
 def result_of_curves(
     path: Path,
     curves: Sequence[MeasuredCurve],
-    found: Sequence[CurveErrors],
+    found: Sequence[curve_result.CurveErrors],
     *,
-    parameters: tuple[Parameter, ...] = (),
-    left_out: LeftOut | None = None,
+    parameters: tuple[curve_result.Parameter, ...] = (),
+    left_out: curve_result.LeftOut | None = None,
     notes: tuple[str, ...] = (),
     complete: bool = True,
-) -> ValidationResult:
+) -> curve_result.ValidationResult:
     """Return the statistics of the errors of a folder's curves."""
     counted = [curve for curve in found if curve.counts]
     sources = len({curve.source for curve in found})
     measured = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
-    return ValidationResult(
+    return curve_result.ValidationResult(
         what=f"{len(found)} curves of {sources} sources in {folder_name(path)}",
-        overall=group_errors("good", counted),
-        apart=Apart(
-            doubtful=group_errors("doubtful", [curve for curve in found if curve.quality == "good" and curve.doubt]),
-            suspect=group_errors("suspect", [curve for curve in found if curve.quality != "good"]),
+        overall=curve_result.group_errors("good", counted),
+        apart=curve_result.Apart(
+            doubtful=curve_result.group_errors(
+                "doubtful", [curve for curve in found if curve.quality == "good" and curve.doubt]
+            ),
+            suspect=curve_result.group_errors("suspect", [curve for curve in found if curve.quality != "good"]),
         ),
-        by_source=by_source(counted),
-        by_class=by_class(counted),
+        by_source=curve_result.by_source(counted),
+        by_class=curve_result.by_class(counted),
         curves=tuple(found),
         parameters=parameters,
         leave_one_source_out=left_out,
@@ -267,78 +245,70 @@ def result_of_curves(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class ConstantFits:
-    """Constants fitted to all points (``whole``), and to all but those of each source (``without``).
+    """Logarithms of constants over those shipped, float64 (n,): of all points, and without each source."""
 
-    Both are float64 arrays of shape (n,): logarithms of how many times as large as shipped the n ``constants`` are.
-    """
-
-    model: TermModel
-    constants: tuple[MeasuredConstant, ...]
-    rules: FitRules
+    model: constant_fit.TermModel
+    constants: tuple[constant_fit.MeasuredConstant, ...]
+    rules: constant_fit.FitRules
     whole: Floats
     without: dict[str, Floats]
 
-    @property
-    def left_out_s(self) -> dict[tuple[str, int], float]:
-        """Seconds predicted of each point, a curve's size, by constants fitted without its source."""
-        times_s = {}
+    def left_out(self, curves: Sequence[curve_result.CurveErrors]) -> list[curve_result.CurveErrors]:
+        """Return those of curves that are predicted, as constants fitted without their sources predict them."""
+        times_s: dict[tuple[str, int], float] = {}
         for source, logs in self.without.items():
             own = self.model.of_source(source)
             for row, time_s in zip(np.flatnonzero(own), self.model.predicted_s(logs)[own].tolist(), strict=True):
                 times_s[self.model.points[row].curve, self.model.points[row].size_bytes] = time_s
-        return times_s
+        return [
+            curve_result.score_curve(
+                curve, [replace(p, predicted_s=times_s.get((curve.id, p.size_bytes), 0.0)) for p in curve.points]
+            )
+            for curve in curves
+            if curve.predicted
+        ]
 
 
-def fit_constants(points: Sequence[CalibrationPoint], sources: Sequence[str]) -> ConstantFits | None:
+def fit_constants(points: Sequence[constant_fit.CalibrationPoint], sources: Sequence[str]) -> ConstantFits | None:
     """Return fits to points, and without each of some sources; None if points depend on no constant."""
     names = {name for point in points for each in point.candidates for _, powers in each.parts for name, _ in powers}
-    constants = fittable_library_constants(names)
+    constants = constant_fit.fittable_library_constants(names)
     if not constants:
         return None
-    model = TermModel(points, [constant.owned for constant in constants])
-    rules = fit_rules(constants)
-    weights = point_weights(model)
-    found = fit(model, rules, weights), leave_one_out(model, rules, weights, sources)
+    model = constant_fit.TermModel(points, [constant.owned for constant in constants])
+    rules = constant_fit.fit_rules(constants)
+    weights = constant_fit.point_weights(model)
+    found = constant_fit.fit(model, rules, weights), constant_fit.leave_one_out(model, rules, weights, sources)
     return ConstantFits(model, constants, rules, *found)
 
 
-def fitted_parameters(fits: ConstantFits) -> tuple[Parameter, ...]:
+def fitted_parameters(fits: ConstantFits) -> tuple[curve_result.Parameter, ...]:
     """Return each constant with its sources, and its drift when one of them is left out."""
     steep = np.abs(fits.model.slopes(np.zeros(len(fits.constants)))) >= _MIN_POINTS
-    worths, found = _worths(fits), []
-    for number, constant in enumerate(fits.constants):
-        telling = [fits.model.points[row] for row in np.flatnonzero(steep[:, number])]
-        sources = tuple(dict.fromkeys(point.source for point in telling))
-        logs = {source: fits.without[source][number] for source in sources if source in fits.without}
-        without = {source: float(constant.value * np.exp(log)) for source, log in logs.items()}
-        drift = Drift(min(without.values()), max(without.values()), without) if without else None
-        refitted = float(constant.value * np.exp(fits.whole[number]))
-        curves = len({point.curve for point in telling})
-        own = asdict(constant) | {"refitted": refitted, "fitted_on": sources, "curves": curves, "drift": drift}
-        found.append(Parameter(**own, worth=worths[number]))
-    return tuple(found)
-
-
-def _worths(fits: ConstantFits) -> list[float]:
-    """Return how much larger the error of left-out sources is, one voice a source, with each constant at its prior."""
-    model, weights = fits.model, point_weights(fits.model)
+    # How much larger the error of left-out sources is, one voice a source, with each constant at its prior.
+    model, weights = fits.model, constant_fit.point_weights(fits.model)
     more = np.zeros(len(fits.constants))
     for source, logs in fits.without.items():
         own = model.of_source(source)
-        tried = [logs, *each_at_prior(model, fits.rules, np.where(own, 0.0, weights), logs)]
+        tried = [logs, *constant_fit.each_at_prior(model, fits.rules, np.where(own, 0.0, weights), logs)]
         error, *errors = [float((weights * np.abs(model.errors(each)))[own].sum()) for each in tried]
         more += np.array(errors) - error
-    found: list[float] = (more / weights.sum()).tolist()
-    return found
+    worths, found = (more / weights.sum()).tolist(), []
+    for number, constant in enumerate(fits.constants):
+        telling = [fits.model.points[row] for row in np.flatnonzero(steep[:, number])]
+        sources = tuple(dict.fromkeys(point.source for point in telling))
+        logs_of = {source: fits.without[source][number] for source in sources if source in fits.without}
+        without = {source: float(constant.value * np.exp(log)) for source, log in logs_of.items()}
+        drift = curve_result.Drift(min(without.values()), max(without.values()), without) if without else None
+        refitted = float(constant.value * np.exp(fits.whole[number]))
+        curves = len({point.curve for point in telling})
+        values = asdict(constant) | {"refitted": refitted, "fitted_on": sources, "curves": curves, "drift": drift}
+        found.append(curve_result.Parameter(**values, worth=worths[number]))
+    return tuple(found)
 
 
-def leave_one_out_errors(fits: ConstantFits, curves: Sequence[CurveErrors]) -> LeftOut:
+def leave_one_out_errors(fits: ConstantFits, curves: Sequence[curve_result.CurveErrors]) -> curve_result.LeftOut:
     """Return the errors of curves whose source was left out of the fit."""
-    times_s = fits.left_out_s
-    found = [
-        score_curve(curve, [replace(p, predicted_s=times_s.get((curve.id, p.size_bytes), 0.0)) for p in curve.points])
-        for curve in curves
-        if curve.predicted
-    ]
-    classes = by_class(found, sources=3)
-    return LeftOut(group_errors("left out", found), by_size(found), by_source(found), classes, tuple(found))
+    found = fits.left_out(curves)
+    parts = curve_result.by_size(found), curve_result.by_source(found), curve_result.by_class(found, sources=3)
+    return curve_result.LeftOut(curve_result.group_errors("left out", found), *parts, tuple(found))

@@ -1,7 +1,5 @@
 """Predicts every measured iteration of a folder, and scores the predictions."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 
@@ -133,10 +131,7 @@ def win_probability(row: IterationError, dense: IterationError) -> float | None:
 def likely_iteration_error_source(
     row: MeasuredIterationRow, found: IterationError, waited_ms: float = 0.0
 ) -> str | None:
-    """Return the likely reason of an iteration's error; None if that is small.
-
-    ``waited_ms`` is the time of a message of few bytes in rows of the same set-up.
-    """
+    """Return an error's likely reason, None if small; ``waited_ms`` is a small message's time in rows of its set-up."""
     error = found.log_error
     if error is None or abs(error) < _LARGE_ERROR:
         return None
@@ -230,10 +225,7 @@ def _unpredicted_row(measured: MeasuredIteration, reason: str | None) -> Iterati
 
 
 def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]) -> tuple[IterationError, ...]:
-    """Return rows with their wins over the dense row and the likely reasons of their errors.
-
-    Waiting times of rows also explain those of the dense row that they are compared with.
-    """
+    """Return rows with wins over dense and likely reasons of errors; dense rows take their rows' waiting times."""
     by_id = {each.id: each for each in found}
     waited_ms: dict[str, float] = {}
     compared = []

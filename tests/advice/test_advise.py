@@ -7,7 +7,7 @@ import pytest
 
 import s2sim
 from s2sim.advice.cells import command_of
-from s2sim.advice.changes import Changes, changed_spec
+from s2sim.advice.search import Changes, changed_spec
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.spec import RunSpec
 
@@ -194,3 +194,14 @@ def test_a_spec_is_a_command():
     assert [words[place + 1] for place, word in enumerate(words) if word == "--reducer"] == ["fp16", "union"]
     assert words[words.index("--set") + 1] == "nic.rate=25Gbps"
     assert words[words.index("--max-error") + 1] == "0.1"
+
+
+@pytest.mark.slow
+def test_the_quickest_is_named_with_what_it_assumes_and_the_quickest_without():
+    reducers = ("union", "union:prefetch=true", "topk:density=0.01")
+    advice = s2sim.advise("best", "leaf-spine", workers=8, trace="ncf", reducers=reducers, max_error=0.3)
+    assert [line.partition(":")[0] for line in advice.lines] == ["topk", "union", "union"]
+    assert advice.lines[0].endswith("(allowed 0.3).")
+    assert "union:prefetch=true if rows are known before forward: " in advice.lines[1]
+    assert advice.lines[2].startswith("union: ")
+    assert min(cell.time_s for cell in advice.cells) == next(c.time_s for c in advice.cells if c.reducer == reducers[2])

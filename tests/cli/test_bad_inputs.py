@@ -57,6 +57,7 @@ run --topology fat-tree --workers 100000 --trace synthetic:rows=100000,width=100
 {RUN} --reducer topk:densty=0.1
 {RUN} --reducer topk:density=0.1,density=0.2
 {RUN} --reducer s2:rows=0
+{RUN} --reducer fp16:h=999999999999
 {RUN} --reducer s2:rows={"9" * 40}
 {RUN} --reducer s2:cells=-1
 {RUN} --reducer s2:cells=inf
@@ -186,13 +187,13 @@ run --topology fat-tree --show pareto --workers 1000000
 {REGIMES} --prefetch --reducer union
 regimes --workers 1
 regimes --workers 1000000
-notebook leftover
-notebook --port 0
-notebook --port 99999
-notebook --workers x
-notebook --trace nothing
-notebook --nic 10
-notebook --topology nope
+explore leftover
+explore --port 0
+explore --port 99999
+explore --workers x
+explore --trace nothing
+explore --reducer topk:densty=1
+explore --topology nope
 topology
 topology show
 topology show nothing

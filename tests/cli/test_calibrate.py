@@ -109,6 +109,7 @@ def test_the_screen_has_constants_errors_and_points(s2sim):
         assert part in out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("other_machine")
 def test_what_to_measure_next_narrows_the_band_when_it_is_measured(s2sim, tmp_path):
     def suggestion(*logs):
@@ -231,7 +232,7 @@ def mutated(text, drawn):
 
 
 @pytest.mark.parametrize(
-    ("read", "ran"), [(100, 10), pytest.param(10_000, 200, marks=pytest.mark.slow)], ids=["few", "many"]
+    ("read", "ran"), [(100, 10), pytest.param(1000, 60, marks=pytest.mark.slow)], ids=["few", "many"]
 )
 def test_mutated_logs_are_read_or_refused(read, ran, log):
     drawn = random.Random(7)

@@ -154,6 +154,7 @@ def test_a_log_needs_a_topology_and_a_table(measured, fails):
     assert "a.log holds no table" in fails("collective", "log", measured, "--topology", "dgx-h100")
 
 
+@pytest.mark.slow
 def test_names_of_before_give_the_same_with_a_line_that_says_the_new_one(measured, s2sim):
     note = "s2sim: note: {} now; the old name goes in the next version\n"
     old = s2sim("collective", *ALL_REDUCE, "--format", "nccl-tests", *RANGE)

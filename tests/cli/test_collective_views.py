@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from s2sim.collectives.kinds import KINDS
+from s2sim.collectives import KINDS
 
 RING = ("collective", "all_reduce", "--topology", "ring", "--workers", "4", "--size", "4KiB", "--algorithm", "ring")
 

@@ -4,6 +4,7 @@ import gzip
 import importlib.util
 import json
 import shlex
+from pathlib import Path
 from shutil import copy
 
 import numpy as np
@@ -24,24 +25,67 @@ def examples(command, name="s2sim"):
 
 
 EXAMPLES = dict(examples(get_command(app)))
+GOLDEN = (Path(__file__).parents[1] / "golden" / "commands.txt").read_text("utf-8").splitlines()
 # Training takes its time and an extra.
 RECORD = "s2sim trace record"
 RECORD_PROFILE = "s2sim profile record"
 TRAIN = "s2sim train"
 # A minute and more each; tests/study/papers and tests/pytorch rebuild papers one by one.
 PAPERS = ("s2sim paper s2-reducer", "s2sim paper dgc", "s2sim paper does-it-pay", "s2sim paper all")
-# It serves until somebody stops it; tests/notebooks runs what it serves.
-NOTEBOOK = "s2sim notebook"
+# It serves until somebody stops it; tests/cli/test_explore.py asks what it serves.
+EXPLORE = "s2sim explore"
 # Seconds each, even without those that are slow one by one.
 HEAVY = {"s2sim run", "s2sim dev validate", "s2sim dev calibrate", "s2sim regimes", "s2sim collective", "s2sim advise"}
+# Rates and mini-batches at which iterations gain are looked for in tests/study.
+NO_SCAN = "--no-break-even"
+# What takes seconds runs with fewer ranks, steps and gradients: of an option that is given twice the last holds.
+SMALLER = {
+    "s2sim run --topology dgx-a100 --workers 64 --profile gpt2 --discipline ddp --reducer fp16 --reducer powersgd": (
+        f"--workers 8 --profile resnet-18 {NO_SCAN}"
+    ),
+    "s2sim run --topology dgx-h100 --workers 64 --profile gpt2 --groups tp=8,dp=rest --accumulate 8 --reducer fp16": (
+        f"--workers 16 --accumulate 2 {NO_SCAN}"
+    ),
+    "s2sim run --topology leaf-spine --workers 8,16,32 --profile resnet-50 --batch 64 --reducer fp16": (
+        f"--workers 4,8 --profile resnet-18 {NO_SCAN}"
+    ),
+    "s2sim run --topology fat-tree,leaf-spine,dgx-h100 --workers 16": "--workers 8 --trace ncf",
+    "s2sim run --topology leaf-spine --workers 32 --set nic.rate=25Gbps --max-error 0.1 --json result.json": (
+        "--workers 8 --trace ncf"
+    ),
+    "s2sim run --topology single-switch --workers 16 --trace synthetic:density=0.01,overlap=0.5,tail=2.5 --json -": (
+        "--workers 4"
+    ),
+    "s2sim run --topology fat-tree --workers 64 --library nccl:or=owners --show lowering": (
+        f"--workers 8 --trace ncf {NO_SCAN}"
+    ),
+    "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto --png pareto.png": (
+        f"--trace ncf {NO_SCAN}"
+    ),
+    "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto": f"--trace ncf {NO_SCAN}",
+    "s2sim run --topology tcp-10g --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2": (
+        "--workers 4,8 --trace ncf"
+    ),
+    "s2sim run --topology fat-tree --workers 128 --trace ncf --reducer union --scale-to 350M": "--workers 66",
+    "s2sim run --topology fat-tree --workers 16 --fault slow-rank:rank=3,factor=2 --fault jitter:latency=5us": (
+        "--workers 4 --trace ncf"
+    ),
+    "s2sim run --topology fat-tree --workers 4 --trace lstm-lm-steps --steps 12 --reducer topk --reducer s2:cells=2": (
+        "--workers 2 --steps 3"
+    ),
+    # tests/study/test_all.py runs every reducer, tests/golden too.
+    "s2sim run --topology fat-tree --workers 16 --reducer all": (
+        f"--workers 2 --trace synthetic:density=0.1,rows=200,width=8,dense=100 {NO_SCAN}"
+    ),
+}
 # They need root; tests/testbed runs them apart from the machine's own testbeds.
 TESTBED = "s2sim dev testbed"
-# They need an extra; tests/pytorch runs them.
-BRIDGE = "s2sim dev bridge"
+# They need an extra; tests/pytorch and tests/study/test_recorded.py run them.
+BRIDGE, CODECS = "s2sim dev bridge", "s2sim dev calibrate codecs"
 COMMANDS = [
     name
     for name in EXAMPLES
-    if name not in {RECORD, RECORD_PROFILE, TRAIN, NOTEBOOK} and not name.startswith((TESTBED, BRIDGE))
+    if name not in {RECORD, RECORD_PROFILE, TRAIN, EXPLORE, CODECS} and not name.startswith((TESTBED, BRIDGE))
 ]
 # These take over a third of a second each; no line but a slow one reads what they write.
 SLOW = {
@@ -58,9 +102,13 @@ SLOW = {
     "s2sim run --topology fat-tree --workers 8 --trace lstm-lm --show pareto --png pareto.png",
     "s2sim run --topology tcp-10g --workers 8,16,32 --reducer union --reducer s2:rows=3,cells=2",
     "s2sim sweep study.toml --out rates",
+    "s2sim collective table all_reduce --topology dgx-h100 --workers 16 --library nccl --from 8B --to 1GiB",
+    (
+        "s2sim collective table all_reduce --topology dgx-h100 --workers 16 --library nccl --from 1KiB --to 1GiB "
+        "--tuner nccl_tuner.conf"
+    ),
     "s2sim profile show vgg-16 --png vgg-16.png",
     "s2sim list reducers --table",
-    "s2sim collective table all_reduce --topology dgx-h100 --workers 16 --library nccl --from 8B --to 1GiB",
     "s2sim topology show fat-tree --workers 1024 --png fat-tree.png",
     (
         "s2sim regimes --workers 16 --density 0.01,0.1 --overlap 0.5 --reducer union --reducer owner-reduce "
@@ -70,12 +118,14 @@ SLOW = {
 
 
 def lines_of_its_own(name):
-    """Return a command's examples; a group's help repeats some of those of its commands."""
+    """Return a command's examples without those of tests/golden; a group's help repeats some of its commands."""
     below = {line for other in EXAMPLES if other.startswith(f"{name} ") for line in EXAMPLES[other]}
     return [
         line
         for line in EXAMPLES[name]
-        if line not in below and not line.startswith((RECORD, RECORD_PROFILE, TRAIN, NOTEBOOK, *PAPERS))
+        if line not in below
+        and line.removeprefix("s2sim ").removesuffix(" --json -") not in GOLDEN
+        and not line.startswith((RECORD, RECORD_PROFILE, TRAIN, EXPLORE, *PAPERS))
     ]
 
 
@@ -127,7 +177,7 @@ def commands():
 
 @pytest.mark.usefixtures("own_files", "one_validation")
 @pytest.mark.parametrize(("name", "left_out"), list(commands()))
-def test_examples_of_a_help_run_as_printed(name, left_out, s2sim):
+def test_examples_of_a_help_run(name, left_out, s2sim):
     assert EXAMPLES[name]
     if name == "s2sim diff":
         for path in ("before.json", "after.json"):
@@ -136,14 +186,14 @@ def test_examples_of_a_help_run_as_printed(name, left_out, s2sim):
         s2sim("sweep", "study.toml", "--out", "rates", "--jobs", 1)
     for line in lines_of_its_own(name):
         if line not in left_out:
-            words = shlex.split(line)[1:]
+            words = shlex.split(f"{line} {SMALLER.get(line, '')}")[1:]
             code, out, err = s2sim(*words)
             assert (code, err) == (0, ""), line
             assert out or "--quiet" in words, line
 
 
 def test_slow_examples_stand_in_a_help():
-    assert {line for lines in EXAMPLES.values() for line in lines} >= SLOW
+    assert {line for lines in EXAMPLES.values() for line in lines} >= SLOW | SMALLER.keys()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs the extra torch")

@@ -6,6 +6,7 @@ TRACE = "synthetic:density=0.05,rows=300,width=8,dense=100"
 RUN = ("run", "--topology", "single-switch", "--reducer", "union")
 
 
+@pytest.mark.slow
 def test_a_row_beyond_the_recorded_ranks_has_a_visible_mark(s2sim):
     asked = ("run", "--topology", "single-switch", "--reducer", "fp16")
     code, out, _ = s2sim(*asked, "--workers", "8,16", "--trace", "cnn")

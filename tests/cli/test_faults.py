@@ -17,6 +17,7 @@ def test_a_line_says_what_each_fault_did(s2sim):
     assert lines[1].startswith("jitter:latency=2us                1,984 messages were late, by ")
 
 
+@pytest.mark.slow
 def test_json_holds_the_faults_and_what_they_did(s2sim, tmp_path):
     code, out, _ = s2sim(*COLLECTIVE, "--fault", "jitter:latency=2us", "--json", "-")
     assert code == 0

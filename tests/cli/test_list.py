@@ -32,6 +32,7 @@ def listed():
     return json.loads(out.getvalue())
 
 
+@pytest.mark.slow
 def test_every_kind_is_listed_with_what_it_is_and_its_source(listed):
     assert list(listed) == list(KINDS)
     for kind, names in KINDS.items():
@@ -55,6 +56,7 @@ def test_a_kind_has_a_line_each_and_within_80_columns_where_the_terminal_has_no_
     assert max(map(len, s2sim("list", kind)[1].splitlines())) <= 80
 
 
+@pytest.mark.slow
 def test_without_a_kind_all_names_are_listed_on_a_screen_or_two(listed, s2sim, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     out = s2sim("list")[1]

@@ -87,6 +87,7 @@ def test_on_request_a_recording_says_nothing(s2sim):
     assert s2sim(*options(), "--quiet") == (0, "", "")
 
 
+@pytest.mark.slow
 @needs_torch
 def test_a_package_is_found_as_python_finds_it(training, s2sim, monkeypatch):
     monkeypatch.setattr("sys.path", [*__import__("sys").path])

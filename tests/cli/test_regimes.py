@@ -5,7 +5,8 @@ import json
 import pytest
 import typer
 
-from s2sim.cli.regimes import regimes_command
+from s2sim.cli.more import regimes_command
+from s2sim.cli.options import command
 
 TINY = (
     *("--workers", "8", "--density", "0.01,0.2", "--overlap", "1", "--rate", "1Gbps,100Gbps", "--latency", "1us,50us"),
@@ -16,7 +17,7 @@ TINY = (
 @pytest.fixture(autouse=True)
 def alone(monkeypatch):
     app = typer.Typer()
-    app.command("regimes")(regimes_command)
+    command(app, "regimes")(regimes_command)
     monkeypatch.setattr("s2sim.cli.main.app", app)
 
 
@@ -65,6 +66,7 @@ def test_json_is_strict_and_alone_on_standard_output(s2sim):
     }
 
 
+@pytest.mark.slow
 def test_files_are_written(s2sim, tmp_path):
     picture, saved = tmp_path / "map.svg", tmp_path / "map.json"
     code, out, _ = s2sim(*TINY, "--png", picture, "--json", saved)

@@ -22,7 +22,12 @@ USAGE = Path(__file__).parents[2] / "docs/usage.md"
         (("calibrate", "--help"), ("dev", "calibrate", "--help")),
         (("codec", "regimes", "--help"), ("regimes", "--help")),
         (("profile", "list"), ("list", "profiles")),
-        (("testbed", "compare", "--plot", "x.txt"), ("dev", "testbed", "compare", "--png", "x.txt")),
+        (("notebook", "--help"), ("explore", "--help")),
+        pytest.param(
+            ("testbed", "compare", "--plot", "x.txt"),
+            ("dev", "testbed", "compare", "--png", "x.txt"),
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_an_old_command_does_what_the_new_one_does(old, new, s2sim):

@@ -73,6 +73,7 @@ def test_the_verdict_stands_first_then_one_table_then_what_it_is_about(s2sim, ti
     assert "\x1b" not in out
 
 
+@pytest.mark.slow
 def test_the_details_have_every_figure_in_tables_of_80_columns(s2sim, monkeypatch):
     monkeypatch.setenv("COLUMNS", "80")
     _, out, _ = s2sim("run", "--topology", "fat-tree", "--workers", "4", "--show", "details")
@@ -90,6 +91,7 @@ def test_the_details_have_every_figure_in_tables_of_80_columns(s2sim, monkeypatc
         assert part in out
 
 
+@pytest.mark.slow
 def test_a_pipe_gets_whole_tables_and_a_narrow_terminal_gets_parts(s2sim, tiny, monkeypatch):
     _, wide, _ = s2sim(*tiny, "--show", "details")
     assert "(continued)" not in wide
@@ -150,6 +152,7 @@ def test_quiet_prints_the_verdict_alone(s2sim, tiny):
     assert out.count("\n") == 3
 
 
+@pytest.mark.slow
 def test_several_workers_give_a_verdict_each_and_the_scaling_table_alone(s2sim, tiny):
     arguments = [*tiny, "--no-break-even"]
     arguments[arguments.index("4")] = "1,2,4"
@@ -232,6 +235,7 @@ def test_a_row_that_is_rejected_for_one_layer_says_which(s2sim):
     assert "Worse than zeros on encoder.weight: s2:rows=3,cells=2,floor=0." in out
 
 
+@pytest.mark.slow
 def test_compute_adds_iterations(s2sim, tiny):
     _, out, _ = s2sim(*tiny, "--compute", "120ms", "--show", "details", "--library", "ideal")
     assert "Iteration 120 ms -> 120 ms" in out
@@ -240,6 +244,7 @@ def test_compute_adds_iterations(s2sim, tiny):
     assert "communication phase only" not in out
 
 
+@pytest.mark.slow
 def test_layers_and_collectives_are_shown_on_request(s2sim, tiny):
     _, plain, _ = s2sim(*tiny)
     assert "by layer" not in plain
@@ -250,6 +255,7 @@ def test_layers_and_collectives_are_shown_on_request(s2sim, tiny):
     assert "goes to" in out[out.index("collectives, 4 workers") : out.index("by layer")]
 
 
+@pytest.mark.slow
 def test_lowering_is_shown_beside_the_ideal(s2sim, tiny):
     _, plain, _ = s2sim(*tiny, "--library", "nccl")
     assert "lowering by" not in plain
@@ -284,6 +290,7 @@ def test_a_result_is_saved_whole_and_runs_again(s2sim, tiny, tmp_path):
     assert second["verdict"] == first["verdict"]
 
 
+@pytest.mark.slow
 def test_a_saved_spec_runs_without_its_result(s2sim, tiny, tmp_path):
     _, out, _ = s2sim(*tiny, "--json", "-")
     spec = tmp_path / "spec.json"
@@ -305,6 +312,7 @@ def test_standard_output_can_be_a_device(s2sim, tiny):
     assert Path("/dev/null").is_char_device()
 
 
+@pytest.mark.slow
 def test_an_interrupted_scan_still_gives_the_rows(s2sim, tiny, monkeypatch):
     def interrupt(*_, **__):
         raise KeyboardInterrupt

@@ -25,6 +25,7 @@ def trace(s2sim, tmp_path):
     return directory
 
 
+@pytest.mark.slow
 def test_an_imported_trace_runs_as_the_hint_says(s2sim, trace):
     code, out, _ = s2sim("run", "--topology", "fat-tree", "--workers", "2", "--trace", trace, "--json", "-")
     assert code == 0

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.bitmap import CHUNK_ELEMENTS, pack_nonzero, pack_positions
-from s2sim.codecs.compiled import _compiled
-from s2sim.codecs.count_sketch import CountSketch, median
+from s2sim.codecs.count_sketch import CountSketch, _compiled, median
 from s2sim.codecs.hashing import hash_rows
 from s2sim.errors import CodecError, OptionError, S2SimError
 from s2sim.testing.codecs import example_vector

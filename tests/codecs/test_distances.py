@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.cardinality import decode_distances, encode_distances
+from s2sim.codecs.hashing import decode_distances, encode_distances
 from s2sim.errors import CodecError
 
 FURTHEST = 65535

@@ -3,7 +3,7 @@ from math import log
 import numpy as np
 import pytest
 
-from s2sim.codecs.cardinality import HyperLogLog, _seed_word, mix64
+from s2sim.codecs.hashing import HyperLogLog, _seed_word, mix64
 from s2sim.errors import CodecError, OptionError
 
 

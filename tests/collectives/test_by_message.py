@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
+from s2sim.collectives.schedules.check import to_goal
 from s2sim.collectives.schedules.demand import Demand, barrier
-from s2sim.collectives.schedules.goal import to_goal
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.collectives.timing.bounds import duration_ps, simulate_ps
 from s2sim.collectives.timing.by_message import MessageLevelRun, messages_by_rank
@@ -107,6 +107,7 @@ def test_messages_of_several_ranks_and_ranks_without_a_part(clusters, text):
     assert 0 < simulate_ps(schedule, clusters[8], by_message=True) <= clocked_ps
 
 
+@pytest.mark.slow
 def test_a_library_s_launch_hops_and_clock():
     cluster = build_cluster(load_shape("dgx-h100"), 16)
     library = choose_library("nccl").on(load_shape("dgx-h100"))
@@ -283,7 +284,7 @@ def recursion(ranks, rounds, hop_ps, first_ps, own_ps, late_ps=None):
     return np.maximum(np.maximum(end, np.roll(end, 1)), own_ps)
 
 
-@pytest.mark.parametrize("ranks", [16, 64, pytest.param(256, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("ranks", [16, pytest.param(64, marks=pytest.mark.slow)])
 def test_jitter_in_a_ring_is_last_passage(ranks):
     cluster = build_cluster(load_shape("single-switch"), ranks)
     schedule = make("ring", "all_reduce", ranks, 1000 * ranks, cluster)
@@ -418,7 +419,7 @@ def test_ranks_that_post_one_by_one_draw_once(clusters):
     [
         pytest.param("fat-tree", ("node.gpus=4",), 16, marks=pytest.mark.slow),
         pytest.param("dgx-h100", (), 16, marks=pytest.mark.slow),
-        ("dgx-h100", (), 8),
+        pytest.param("dgx-h100", (), 8, marks=pytest.mark.slow),
         pytest.param("torus", (), 8, marks=pytest.mark.slow),
         pytest.param("dgx-1-v100", (), 8, marks=pytest.mark.slow),
         pytest.param("rail-optimised", (), 32, marks=pytest.mark.slow),

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.schedules.check import expected_positions, initial_buffers
+from s2sim.collectives.schedules.check import expected_positions, initial_buffers, to_goal
 from s2sim.collectives.schedules.demand import Demand, barrier
-from s2sim.collectives.schedules.goal import to_goal
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import OptionError
 from s2sim.topology.cluster import build_cluster

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.algorithms.hierarchical import HierarchicalAllReduce
+from s2sim.collectives.algorithms.levels import HierarchicalAllReduce
 from s2sim.collectives.algorithms.registry import make_algorithm
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand

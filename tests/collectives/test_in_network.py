@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.aggregators import InNetwork
+from s2sim.collectives.algorithms.levels import InNetwork
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.bounds import simulate_ps

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.aggregators import NvlsTree
+from s2sim.collectives.algorithms.levels import NvlsTree
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.bounds import duration_ps, simulate_ps

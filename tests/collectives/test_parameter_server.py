@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from s2sim.collectives.algorithms.aggregators import ParameterServer
+from s2sim.collectives.algorithms.levels import ParameterServer
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer, closed_form_s

@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.collectives.algorithms.chain import Chain
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.algorithms.tree import BinaryTree, Binomial
+from s2sim.collectives.algorithms.tree import BinaryTree, Binomial, Chain
 from s2sim.collectives.schedules.check import run_on_values
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hop, Hops

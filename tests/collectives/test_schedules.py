@@ -1,6 +1,7 @@
 """Law 3: schedules compute what they are called, and their bytes are those of the formula."""
 
 import dataclasses
+from contextlib import suppress
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from s2sim.collectives.algorithms.tree import DoubleBinaryTree, trees_over_nodes
 from s2sim.collectives.schedules.check import check_schedule, run_on_values
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.rounds import RoundTimes, link_bytes
-from s2sim.errors import OptionError, S2SimError
+from s2sim.errors import OptionError, S2SimError, TopologyError
 from s2sim.reducers.script import Call, ring_bytes
 from s2sim.testing.collectives import check_algorithm
 from s2sim.topology.cluster import build_cluster
@@ -26,11 +27,24 @@ def clusters():
     return {workers: build_cluster(shape, workers) for workers in [*range(1, 34), 65]}
 
 
-# By default the sweep in test_registered.py tries all algorithms.
+# What it checks of times test_registered.py checks too, on up to 13 ranks.
+@pytest.mark.slow
+@pytest.mark.parametrize("text", ALGORITHMS.names())
+def test_every_registered_algorithm_conforms(text):
+    check_algorithm(make_algorithm(text, ALGORITHMS.get(text).kinds[0]), exhaustive=False)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("text", [*ALGORITHMS.names(), "ring:channels=2", "double-binary-tree:chunks=5"])
-def test_every_registered_algorithm_conforms(text):
-    check_algorithm(make_algorithm(text, ALGORITHMS.get(text.partition(":")[0]).kinds[0]))
+def test_values_on_many_ranks(text, clusters):
+    ran = 0
+    for kind in ALGORITHMS.get(text.partition(":")[0]).kinds:
+        for ranks in (14, 15, 16, 17, 33, 65):
+            demand = Demand(kind, (0 if kind == "barrier" else 101,) * ranks, 4)
+            with suppress(OptionError, TopologyError):
+                check_schedule(make_algorithm(text, kind).schedule(demand, clusters[ranks]))
+                ran += 1
+    assert ran
 
 
 @given(st.integers(2, 20), st.integers(0, 300), st.integers(1, 9))

@@ -79,32 +79,35 @@ def test_switches_of_a_rack_reach_less_of_the_rate_than_those_of_a_host():
 
 
 def test_trees_between_switches_fill_a_stage_for_each_leg():
-    """Two nodes of eight: up and down a leg each, and the switches; 400 GB/s of interfaces are not the limit."""
+    """Two nodes of eight: switches as in one, up and down a leg each, at 800 GB/s; interfaces are not the limit."""
     found, cluster, _ = timed("dgx-h100", 16, "all_reduce", 64 << 20, "nvls-tree")
     seconds_a_byte = 9 / 8 / (370.8e9 * CONSTANTS["in-network.hopper.share-over-nodes"])
     network_ps = CONSTANTS["network.ib-verbs.latency"] + CONSTANTS["protocol.Simple.network"]
     inside_ps, between_ps = cluster.routes(np.array([0, 0]), np.array([1, 8])).latency_ps
     wire_ps = int(inside_ps + 2 * between_ps)
     latency_s = (CONSTANTS["launch.collective"] + CONSTANTS["in-network.latency"] + 2 * network_ps + wire_ps) / 1e12
-    expected = latency_s + ((64 << 20) + 3 * (16 * 8 << 17)) * seconds_a_byte
+    legs_s = 2 * (16 * 8 << 17) / (800e9 * CONSTANTS["network.ib-verbs.share"])
+    expected = latency_s + ((64 << 20) + 2 * (16 * 8 << 17)) * seconds_a_byte + legs_s
     assert found.duration_ps / 1e12 == pytest.approx(expected, rel=5e-3)
 
 
 @pytest.mark.parametrize(
-    ("size_bytes", "over_nodes", "expected"),
+    ("size_bytes", "nodes", "expected"),
     [
-        (1 << 10, False, 1 << 10),
-        (4 << 20, False, 128 << 14),
-        (32 << 20, False, 128 << 15),
-        (256 << 20, False, 128 << 16),
-        (2 << 30, False, 128 << 17),
-        (4 << 20, True, 128 << 15),
-        (8 << 20, True, 128 << 16),
-        (64 << 20, True, 128 << 17),
+        (1 << 10, 1, 1 << 10),
+        (4 << 20, 1, 128 << 14),
+        (32 << 20, 1, 128 << 15),
+        (256 << 20, 1, 128 << 16),
+        (2 << 30, 1, 128 << 17),
+        (4 << 20, 2, 128 << 15),
+        (8 << 20, 2, 128 << 16),
+        (64 << 20, 3, 128 << 17),
+        (4 << 20, 4, 128 << 15),
+        (64 << 20, 4, 128 << 16),
     ],
 )
-def test_smaller_buffers_have_less_in_flight(size_bytes, over_nodes, expected):
-    assert nvls_in_flight_bytes(size_bytes, 128, over_nodes=over_nodes) == expected
+def test_smaller_buffers_have_less_in_flight(size_bytes, nodes, expected):
+    assert nvls_in_flight_bytes(size_bytes, 128, nodes) == expected
 
 
 def test_without_peer_to_peer_a_gpu_that_sends_and_receives_is_slower(tmp_path):
@@ -182,13 +185,19 @@ def test_large_messages_between_two_ranks_are_sent_as_plain_data():
 
 
 def test_one_process_launches_on_one_gpu_after_the_other_ahead_of_them():
-    """Small collectives wait for their host, larger ones hide it; every 32 KiB are a channel that it launches too."""
-    for size_bytes, channels in ((4096, 1), (100 << 10, 4), (1 << 20, 24), (1 << 26, 24)):
+    """Small collectives wait for their host, larger ones hide it; before 2.22 it launches channels of 32 KiB too."""
+    cases = (
+        (4096, 1, (2, 21)),
+        (100 << 10, 4, (2, 21)),
+        (1 << 20, 24, (2, 21)),
+        (1 << 26, 24, (2, 21)),
+        (1 << 20, 0, ()),
+    )
+    for size_bytes, channels, version in cases:
         host_ps = 8 * (CONSTANTS["launch.gpu"] + channels * CONSTANTS["launch.channel"])
-        alone, _, _ = timed("dgx-h100", 8, "all_gather", size_bytes)
-        together, cluster, _ = timed(
-            "dgx-h100", 8, "all_gather", size_bytes, profile=NcclProfile("nccl", one_process=True)
-        )
+        alone, together = (NcclProfile("nccl", one_process=one, version=version) for one in (False, True))
+        alone, _, _ = timed("dgx-h100", 8, "all_gather", size_bytes, profile=alone)
+        together, cluster, _ = timed("dgx-h100", 8, "all_gather", size_bytes, profile=together)
         assert together.duration_ps == max(alone.duration_ps, host_ps)
         assert together.schedule.host_bound == (alone.duration_ps < host_ps) == (size_bytes <= 1 << 20)
         assert simulate_ps(together.schedule, cluster) == together.duration_ps

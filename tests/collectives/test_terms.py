@@ -75,7 +75,6 @@ def runs(topology, overrides, workers, names, profile, sizes):
     ("profile", "topology", "overrides", "workers"),
     # Without constants of a library the sweep in test_registered.py adds terms up too.
     [
-        *(pytest.param(NO_OVERHEADS, *place, marks=pytest.mark.slow) for place in PLACES),
         *(
             pytest.param(NCCL, *place, marks=[pytest.mark.slow] if place != PLACES[2] else [])
             for place in PLACES

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.collectives.algorithms.registry import make_algorithm
-from s2sim.collectives.algorithms.torus import Torus
+from s2sim.collectives.algorithms.ring import Torus
 from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hop, Hops

@@ -16,7 +16,7 @@ from s2sim.testing.reducer_properties import example_gradients
 
 pytest.importorskip("numba")
 
-from s2sim.codecs import compiled
+from s2sim.codecs import count_sketch
 
 
 def bits(array):
@@ -95,13 +95,13 @@ def test_memory_stays_within_output_and_eight_megabytes(density):
 
 @pytest.mark.slow
 def test_a_run_takes_what_pays_and_gets_the_same_bits(monkeypatch):
-    assert compiled.backend_for(10**6) == "numpy"
-    assert compiled.backend_for(10**9) == "numba"
+    assert count_sketch.backend_for(10**6) == "numpy"
+    assert count_sketch.backend_for(10**9) == "numba"
     gradients = example_gradients(3)
     plain, _ = run_group(make_instances(make_reducer("s2"), 3), gradients)
-    monkeypatch.setattr(compiled, "_WORTHWHILE", 0)
+    monkeypatch.setattr(count_sketch, "_WORTHWHILE", 0)
     taken = []
-    monkeypatch.setattr(compiled, "add_rows", lambda *a, add=compiled.add_rows: taken.append(a) or add(*a))
+    monkeypatch.setattr(count_sketch, "add_rows", lambda *a, add=count_sketch.add_rows: taken.append(a) or add(*a))
     found, _ = run_group(make_instances(make_reducer("s2"), 3), gradients)
     assert taken
     for left, right in zip(plain[0].mean.layers, found[0].mean.layers, strict=True):

@@ -14,6 +14,7 @@ import argparse
 import io
 import json
 import os
+import pickle
 import random
 import resource
 import shutil
@@ -43,7 +44,7 @@ SECONDS, BYTES = 10, 2 << 30
 # Cases that one process runs before a new one: what one leaks does not fail another.
 BATCH = 250
 MUTATE = {".json": mutate_json, ".safetensors": mutate_safetensors, ".npz": mutate_archive, ".pt": mutate_archive}
-MUTATE |= dict.fromkeys((".npy", ".sqlite"), mutate_bytes)
+MUTATE |= dict.fromkeys((".npy", ".sqlite", ".et"), mutate_bytes)
 
 
 _WAY = {"time": 10.5, "alg_bw": 1.0, "bus_bw": 1.5, "nwrong": 0.0}
@@ -58,6 +59,14 @@ NCCL_JSON = json.dumps(
 )
 _OF_RCCL = {"name": "AllReduce", "ranks": 8, "ranksPerNode": 4, "gpusPerRank": 1, "size": 8, "inPlace": 0, "time": 10.5}
 RCCL_JSON = json.dumps([{**_OF_RCCL, "wrong": "0"}, {**_OF_RCCL, "size": 1024, "wrong": "N/A"}])
+RECORDER_JSON = (
+    '{"version": "2.10", "comm_lib_version": "2.27.5", "pg_config": {"0": {"name": "0", "ranks": "[0, 1]"}}, '
+    '"entries": [{"profiling_name": "nccl:all_reduce", "process_group": ["0", "all"], "input_sizes": [[1024, 4]], '
+    '"input_dtypes": ["Float"], "output_sizes": [[1024, 4]], "output_dtypes": ["Float"], "duration_ms": 0.5}]}'
+)
+# An all-reduce of 4 KiB in 50 us: type 7, field 7, and the attributes comm_type and comm_size.
+CHAKRA = b"\x07\x0a\x050.0.4\x23\x18\x07\x38\x32\x52\x0d\x0a\x09comm_type\x48\x00\x52\x0e\x0a\x09comm_size\x48\x80\x20"
+OSU_TABLE = "# OSU MPI-CUDA Allreduce Latency Test v7.0\n# Size       Avg Latency(us)\n4    8.30\n1048576   95.2\n"
 RCCL_CSV = "numCycle,collective,ranks,ranksPerNode,gpusPerRank,size,inplace,time,#wrong\n0,AllReduce,8,4,1,8,0,10.5,0\n"
 
 
@@ -69,6 +78,51 @@ NODE_XML = (
 NODE_MATRIX = (
     "\tGPU0\tGPU1\tNIC0\tCPU Affinity\nGPU0\t X \tNV18\tPIX\t0-7\nGPU1\tNV18\t X \tSYS\t0-7\n\n  NIC0: mlx5_0\n"
 )
+
+
+SIMGRID_XML = (
+    '<!DOCTYPE platform SYSTEM "https://simgrid.org/simgrid.dtd"><platform version="4.1"><zone id="w" routing="Floyd">'
+    '<cluster id="c" prefix="n" radical="0-3,9" speed="1Gf" bw="125MBps" lat="5us" bb_bw="2GBps" bb_lat="9us"/>'
+    '<host id="a" speed="1Gf"/><link id="l" bandwidth="1GBps" latency="1us" sharing_policy="SPLITDUPLEX"/>'
+    '<route src="a" dst="nc_router"><link_ctn id="l" direction="UP"/></route></zone></platform>'
+)
+ASTRA_YML = (
+    "topology: [ Ring, FullyConnected, Switch ]  # blocks\nnpus_count: [ 2, 3, 2 ]\n"
+    "bandwidth: [ 200.0, 100.0, 50.0 ]\nlatency: [ 50, 500, 2000.0 ]\n"
+)
+SIMAI_LINKS = (
+    "7 2 2 1 8 A100\n4 5 6 \n0 4 2400Gbps 25ps 0\n1 4 2400Gbps 25ps 0\n2 5 2400Gbps 25ps 0\n3 5 2400Gbps 25ps 0\n"
+    + "".join(f"{gpu} 6 100Gbps 0.0005ms 0\n" for gpu in range(4))
+)
+_STEP = '<step s="{}" type="{}" srcbuf="i" srcoff="{}" dstbuf="i" dstoff="{}" cnt="1" depid="-1" deps="-1" hasdep="0"/>'
+MSCCL_XML = '<algo name="a" nchunksperloop="2" nchannels="1" proto="LL" ngpus="2" coll="allreduce" inplace="1">'
+for _rank in (0, 1):
+    MSCCL_XML += f'<gpu id="{_rank}" i_chunks="2" o_chunks="0" s_chunks="0"><tb id="0" send="{1 - _rank}" '
+    MSCCL_XML += f'recv="{1 - _rank}" chan="0">{_STEP.format(0, "s", 1 - _rank, 1 - _rank)}'
+    MSCCL_XML += f"{_STEP.format(1, 'rrcs', _rank, _rank)}{_STEP.format(2, 'r', 1 - _rank, 1 - _rank)}</tb></gpu>"
+MSCCL_XML += "</algo>"
+
+
+def graphs() -> dict[str, bytes]:
+    """Return a graph of four hosts in every form, and the whole graph of a cluster."""
+    import networkx as nx
+
+    from s2sim.topology.cluster import build_cluster
+    from s2sim.topology.read_file import load_shape
+
+    graph = nx.Graph([("a", "x"), ("b", "x"), ("c", "y"), ("d", "y"), ("x", "y")], **{"node.gpus": 1})
+    graph.add_edges_from(list(graph.edges), rate="25Gbps", latency_us=2)
+    whole = build_cluster(load_shape("fat-tree", ["fabric.hosts_per_leaf=1"]), 8).to_networkx()
+    forms = {
+        "net.xml": SIMGRID_XML,
+        "net.yml": ASTRA_YML,
+        "net.topo": SIMAI_LINKS,
+        "net.graphml": "\n".join(nx.generate_graphml(graph)),
+        "whole.graphml": "\n".join(nx.generate_graphml(whole)),
+        "net.json": json.dumps(nx.node_link_data(graph, edges="links")),
+        "net.edges": "\n".join(f"{one} {other} 25Gbps 2us" for one, other in graph.edges),
+    }
+    return {name: text.encode() for name, text in forms.items()}
 
 
 @dataclass(frozen=True)
@@ -174,8 +228,9 @@ def read_words(given: Path) -> None:
 
 def readers() -> dict[str, Reader]:
     """Return every reader by name."""
-    from s2sim.advice.changes import Changes
-    from s2sim.collectives.schedules.demand import read_sizes
+    from s2sim.advice.search import Changes
+    from s2sim.collectives.schedules.demand import make_demand, read_sizes
+    from s2sim.collectives.timing.timer import Timer
     from s2sim.experiment.rows import Result
     from s2sim.experiment.scenario.reducers import resolve_run
     from s2sim.experiment.scenario.training import read_compute_times
@@ -183,7 +238,7 @@ def readers() -> dict[str, Reader]:
     from s2sim.gradients.import_trace import read_arrays
     from s2sim.gradients.models import load_model
     from s2sim.gradients.synthetic import load_trace
-    from s2sim.libraries.constants import HOST_FIELDS, read_constants
+    from s2sim.libraries.constants import read_constants
     from s2sim.libraries.library import read_calibration
     from s2sim.profiles.kineto import import_profile
     from s2sim.profiles.read import load_profile
@@ -198,6 +253,8 @@ def readers() -> dict[str, Reader]:
     from s2sim.validation.curve import read_folder
     from s2sim.validation.import_machine import import_machine
     from s2sim.validation.iteration_result import read_iterations
+
+    single, two = build_cluster(load_shape("single-switch"), 2), make_demand("all_reduce", 4096, 2)
 
     def arrays() -> dict[str, np.ndarray]:
         return {"weight": np.ones((3, 2), np.float32), "bias": np.zeros(3, np.float32)}
@@ -241,6 +298,8 @@ def readers() -> dict[str, Reader]:
         "topology": Reader(
             lambda: shipped(*clusters), lambda at: [build_cluster(load_shape(path), 4).cuts() for path in at.iterdir()]
         ),
+        "graph": Reader(graphs, lambda at: [read_network(path) for path in at.iterdir()]),
+        "msccl": Reader(text("a.xml", MSCCL_XML), lambda at: Timer(single, f"{at}/a.xml").time(two)),
         "gpu": Reader(text("gpu.toml", hardware), lambda at: load_gpu(f"{at}/gpu.toml")),
         "placement": Reader(
             text("place.txt", "0 0\n0 2  # the third\n\n1\n"),
@@ -250,14 +309,19 @@ def readers() -> dict[str, Reader]:
             lambda: shipped(ROOT / "libraries" / "nccl.toml"), lambda at: read_constants(at / "nccl.toml")
         ),
         "host-library": Reader(
-            lambda: shipped(ROOT / "libraries" / "gloo.toml"),
-            lambda at: read_constants(at / "gloo.toml", (), HOST_FIELDS),
+            lambda: shipped(ROOT / "libraries" / "gloo.toml"), lambda at: read_constants(at / "gloo.toml", (), "gloo")
         ),
         "calibration": Reader(text("mine.toml", calibration), lambda at: read_calibration(f"{at}/mine.toml")),
         "nccl-tests": Reader(lambda: shipped(INPUT / "measured.log"), lambda at: read_measured(at / "measured.log")),
         "nccl-tests-json": Reader(text("m.json", NCCL_JSON), lambda at: read_measured(at / "m.json")),
         "rccl-tests-json": Reader(text("m.json", RCCL_JSON), lambda at: read_measured(at / "m.json")),
         "rccl-tests-csv": Reader(text("m.csv", RCCL_CSV), lambda at: read_measured(at / "m.csv")),
+        "flight-recorder": Reader(text("f.json", RECORDER_JSON), lambda at: read_measured(at / "f.json")),
+        "flight-recorder-pickle": Reader(
+            lambda: {"f": pickle.dumps(json.loads(RECORDER_JSON), 2)}, lambda at: read_measured(at / "f")
+        ),
+        "chakra": Reader(lambda: {"t.et": CHAKRA}, lambda at: read_measured(at / "t.et")),
+        "osu": Reader(text("o.txt", OSU_TABLE), lambda at: read_measured(at / "o.txt")),
         "nccl-topology": Reader(text("n.xml", NODE_XML), lambda at: import_machine(at / "n.xml").text),
         "nvidia-smi-topo": Reader(
             text("n.txt", NODE_MATRIX), lambda at: import_machine(at / "n.txt", gpu="h100", nic_rate="1Gbps").text
@@ -278,6 +342,15 @@ def readers() -> dict[str, Reader]:
         "checkpoint": Reader(checkpoint, read_checkpoint),
         "options": Reader(option_strings, read_words),
     }
+
+
+def read_network(path: Path) -> object:
+    from s2sim.topology.cluster import build_cluster
+    from s2sim.topology.describe import describe_cluster
+    from s2sim.topology.read_file import load_shape
+
+    given = ["node.gpus=1"] if path.suffix in (".json", ".edges") else []
+    return describe_cluster(build_cluster(load_shape(path, given), 4))
 
 
 def read_checkpoint(at: Path) -> object:

@@ -30,8 +30,8 @@ os.environ.setdefault("S2SIM_CACHE", "off")
 
 import s2sim
 from s2sim import S2SimError
+from s2sim.collectives import KINDS
 from s2sim.collectives.algorithms.registry import ALGORITHMS
-from s2sim.collectives.kinds import KINDS
 from s2sim.gradients.read_trace import shipped_traces
 from s2sim.profiles.read import profile_names
 from s2sim.reducers.registry import REDUCERS

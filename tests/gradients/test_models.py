@@ -42,6 +42,7 @@ source = "this test"
         ("dlrm", 540_677_217, 40, 33_762_577 * 16),
         ("llama-7b", 6_738_415_616, 291, 0),
         ("llama-70b", 68_976_648_192, 723, 0),
+        ("llama-3.1-8b", 8_030_261_248, 291, 0),
     ],
 )
 def test_shipped_models_have_their_published_sizes(name, parameters, tensors, sparse):

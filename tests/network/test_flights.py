@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 
 from s2sim.network.active_flows import make_flow_table
-from s2sim.network.flow_table import as_lists
+from s2sim.network.base import as_lists
 from s2sim.network.max_min import add_flows, deactivate_flow, mark_link
 from s2sim.topology.graph import Routes
 

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 from s2sim.network import active_flows as in_flight
 from s2sim.network import fluid
 from s2sim.network.active_flows import SolverEffort
+from s2sim.network.base import FlowTable, without_slack_links
 from s2sim.network.fluid import FluidNetwork, solve_batch_ps
 from s2sim.network.network import deliver_ps
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.graph import Routes
 from s2sim.topology.read_file import load_shape
 from s2sim.units import PS_PER_S
 
@@ -76,6 +78,36 @@ def test_rates_filled_anew_at_each_event_and_single_changes_deliver_alike(
     np.testing.assert_allclose(found, changes, rtol=1e-12, atol=1)
 
 
+@given(flows=st.integers(1, 30), links=st.integers(1, 8), weighted=st.booleans(), seed=st.integers(0, 9999))
+def test_links_that_limit_nothing_are_left_out_of_any_routes(flows, links, weighted, seed):
+    generator = np.random.default_rng(seed)
+    paths = [generator.permutation(links)[: generator.integers(1, links + 1)] for _ in range(flows)]
+    offsets = np.concatenate([[0], np.cumsum([len(path) for path in paths])])
+    weights = generator.choice([0.25, 0.5, 1.0], offsets[-1]) if weighted else np.ones(offsets[-1])
+    routes = Routes(offsets, np.concatenate(paths), weights, np.zeros(flows, np.int64))
+    capacity = generator.choice([1.0, 2.0, 4.0], links)
+    fewer = without_slack_links(routes, capacity)
+    assert len(fewer.links) <= len(routes.links)
+    some = np.flatnonzero(generator.random(flows) < 0.7)
+    for chosen in (np.append(some, 0), np.arange(flows)):
+        rates, same = (oracle.rates_of(each, set(chosen.tolist()), capacity) for each in (routes, fewer))
+        assert rates == pytest.approx(same, rel=1e-9)
+
+
+def test_limits_above_the_rate_of_an_interface_and_links_to_one_node_are_left_out():
+    cluster = build_cluster(load_shape("fat-tree", []), 64)
+    src, dst = (side.reshape(-1) for side in np.meshgrid(np.arange(64), np.arange(64)))
+    between = src // 4 != dst // 4
+    routes = cluster.routes(src[between], dst[between])
+    links = len(cluster.fabric)
+    limited, limits_Bps = replace(routes, limit_Bps=np.full(len(routes.latency_ps), 2e10)).with_limits_as_links(links)
+    fewer = without_slack_links(limited, np.concatenate([cluster.fabric.rate_Bps, limits_Bps]))
+    np.testing.assert_array_equal(fewer.links, without_slack_links(routes, cluster.fabric.rate_Bps).links)
+    # With d-mod-k a link from a spine carries what goes to one of the 16 nodes, as its interface does.
+    assert len(np.unique(fewer.links)) == len(np.unique(routes.links)) - 16
+    assert fewer.links.max() < links
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("moments", [2, 10**8])
 @pytest.mark.parametrize("routing", ["ecmp", "spray"])
@@ -96,3 +128,17 @@ def test_compiled_and_plain_give_the_same_picoseconds(monkeypatch, routing, mome
         found.append(deliver_ps(cluster.fabric, *asked, network=FluidNetwork))
     for each in found[1:]:
         np.testing.assert_array_equal(each, found[0])
+
+
+def test_what_was_compiled_for_types_that_have_moved_is_forgotten(tmp_path):
+    here = f"{FlowTable.__module__} FlowTable".encode()
+    files = {
+        "max_min.add_flows-1.py311.nbi": b"s2sim.network.no_such_file FlowTable",
+        "max_min.run_to_completion-1.py311.nbi": here + b" MemberQueues",
+        "max_min.next_ps-1.py311.nbi": b"only numbers",
+        "count_sketch.add-1.py311.nbi": b"s2sim.network.no_such_file FlowTable",
+    }
+    for name, content in files.items():
+        (tmp_path / name).write_bytes(content)
+    in_flight.forget_moved_types(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == set(files) - {"max_min.add_flows-1.py311.nbi"}

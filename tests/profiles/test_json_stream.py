@@ -20,6 +20,7 @@ VALUES = st.recursive(
 GOOD = '{"a": 1, "traceEvents": [{"ph": "X"}, {"ph": "M"}], "b": 2}'
 
 
+@pytest.mark.slow
 @given(
     events=st.lists(VALUES, max_size=6),
     header=st.dictionaries(st.text(), VALUES, max_size=3),

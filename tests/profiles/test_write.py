@@ -48,8 +48,11 @@ def test_times_of_what_is_no_gpu_stay_where_they_were_measured(tmp_path):
     path = tmp_path / "mine.toml"
     path.write_text(profile_text(profile, description="d", batch_source="b", memory_bound_source="m"))
     assert load_profile(str(path)) == profile
-    with pytest.raises(S2SimError, match="was measured on CPU, which is no GPU of the catalogue"):
-        load_profile(str(path), gpu="a100")
+    moved = load_profile(str(path), gpu="a100")
+    assert (moved.tensors, moved.gpu) == (profile.tensors, "CPU")
+    assert "no GPU of the catalogue: not scaled to a100" in moved.source
+    with pytest.raises(S2SimError, match="fp32 on CPU say nothing of bf16"):
+        load_profile(f"{path}:precision=bf16", gpu="a100")
 
 
 def test_a_model_that_a_reader_would_take_for_a_path_is_refused():

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from s2sim.reducers.run import reduce_once
-from s2sim.reducers.systems.global_topk import MAX_DENSITY, least_density
+from s2sim.reducers.systems.topk import MAX_DENSITY, least_density
 
 PUBLISHED = {4: 0.167, 8: 0.0714, 16: 0.0333, 32: 0.0161, 64: 0.0079, 128: 0.0039}
 """Density from which on TopKA2A sends less than an all-gather of pairs, by the number of ranks."""

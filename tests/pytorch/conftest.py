@@ -22,9 +22,9 @@ def hook_job():
     """Run one of the jobs in hook_jobs.py in some processes."""
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
 
-    def run(job, *, ranks=2, **arguments):
+    def run(job, *, ranks=2, hear=None, **arguments):
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PYTHONPATH", path)
-            return run_job(f"hook_jobs:{job}", arguments, [ProcessPlace()] * ranks, timeout_s=120)
+            return run_job(f"hook_jobs:{job}", arguments, [ProcessPlace()] * ranks, timeout_s=120, hear=hear)
 
     return run

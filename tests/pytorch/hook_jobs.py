@@ -249,6 +249,10 @@ def trouble(rank):
     plain, _, _ = train(rank, None, model=lambda: nn.Sequential(nn.Linear(8, 3)), how=_without_words)
     said["without tables"] = [difference(dense, plain), texts(heard)]
 
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        said["sent"] = [train(rank, "s2:rows=3,cells=4", steps=4)[1].reducer, texts(heard)]
+
     model, state = prepared("topk:density=0.1,ef=true")
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     one_step(model, optimizer, rank, 0)
@@ -268,7 +272,9 @@ def trouble(rank):
         said[spec] = refusal(prepared, spec)
 
     said["overlap"] = beside_backward(rank)
+    running = len(hook_threads())
     state.close()
+    said["ended"] = [running - len(hook_threads()), state._exchange.members.handle]
     said["closed"] = refusal(state.reduce_gradients)
     kept = state.state_dict()
     for name, value in (("reducer", "union"), ("ranks", 4), ("rank", 1 - rank), ("seed", 3), ("buckets", [])):
@@ -292,8 +298,7 @@ def nodes_job(rank, _ranks, _arguments, _tell):
     return [difference(train(rank, spec, steps=3)[0], plain) for spec in [*specs, *specs]]
 
 
-def leaving_job(rank, _ranks, _arguments, _tell):
-    """Train until one rank leaves."""
+def train_until_one_leaves(rank):
     model, _ = prepared("union")
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     for step in range(4):
@@ -324,6 +329,10 @@ def beside_backward(rank):
     one_step(model, optimizer, rank, 1)
     exchange.reduce_here = reduce
     return seen
+
+
+def hook_threads():
+    return [each for each in threading.enumerate() if each.name.startswith("s2sim-hook")]
 
 
 class _Handed:
@@ -361,14 +370,15 @@ def saving(rank, folder, reducers):
         torch.save(kept, f"{folder}/half-{number}-{rank}.pt")
 
 
-def loading_job(rank, _ranks, arguments, _tell):
-    """Go on from a file; return whether that ends where training without a break does, bit for bit.
+def loading_job(rank, _ranks, arguments, tell):
+    """Go on from a file; tell whether that ends where training without a break does, bit for bit.
 
-    And whether it does without what the hook has kept.
+    And whether it does without what the hook has kept. Then a rank leaves.
     """
     folder, reducers = arguments["folder"], arguments["reducers"]
     with_state = [equal_after_loading(rank, folder, *each, load=True) for each in enumerate(reducers)]
-    return [with_state, equal_after_loading(rank, folder, 0, reducers[0], load=False)]
+    tell([with_state, equal_after_loading(rank, folder, 0, reducers[0], load=False)])
+    train_until_one_leaves(rank)
 
 
 def equal_after_loading(rank, folder, number, spec, *, load):
@@ -393,6 +403,21 @@ def alone_job(rank, _ranks, arguments, _tell):
     _, state = prepared(arguments["reducers"][0])
     kept = torch.load(f"{arguments['folder']}/half-0-0.pt")
     return [difference(with_hook, without), refusal(state.load_state_dict, kept["hook"])]
+
+
+def script_job(rank, _ranks, arguments, _tell):
+    """Train with given lines after the model; return how far that ends from plain training, and ranks apart."""
+    plain, found = train(rank, None, steps=20)[0], {}
+    for reducer, script in arguments["scripts"].items():
+        torch.manual_seed(1)
+        names = {"model": Model()}
+        exec(script, names)
+        model = names["model"]
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        for step in range(20):
+            one_step(model, optimizer, rank, step)
+        found[reducer] = [difference(model, plain), spread(model)]
+    return found
 
 
 def pages_job(_rank, _ranks, arguments, _tell):

@@ -2,17 +2,21 @@
 
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("torch")
 
 import s2sim.pytorch
+from s2sim.advice.script import script_lines
 from s2sim.errors import S2SimError
+from s2sim.experiment.spec import RunSpec
+from s2sim.profiles.read import RecordedJob
 
 pytestmark = pytest.mark.slow
 
-KEPT = ["topk:density=0.1", "s2:rows=3,cells=4", "powersgd", "dgc:density=0.1"]
+KEPT = ["topk:density=0.1", "s2:rows=3,cells=4", "powersgd", "dgc:density=0.1", "onebit-sgd:ef=true"]
 
 
 @pytest.fixture(scope="module")
@@ -136,6 +140,20 @@ def test_a_gradient_that_is_not_finite_reaches_all_ranks_and_spoils_no_feedback(
         assert unchanged
 
 
+def test_more_bytes_than_dense_are_said_once_on_one_rank(trouble):
+    """Three rows of four cells a held row of 16 in 50: more than the table."""
+    (reducer, heard), (_, silent) = (rank["sent"] for rank in trouble)
+    assert silent == []
+    assert len(heard) == 1
+    # Of two ranks each sends as many bytes as it holds: 400 + 8 * 32 + 32 + 32 * 32 + 32 + 3 * 32 + 3 values.
+    assert heard[0].startswith(f"{reducer} sent ")
+    assert heard[0].endswith(" in step 1, where dense would have sent 7.372 kB")
+
+
+def test_close_ends_the_thread_and_the_group(trouble):
+    assert [rank["ended"] for rank in trouble] == [[1, None]] * 2
+
+
 def test_reductions_run_beside_backward(trouble):
     assert [rank["overlap"] for rank in trouble] == [[True, True]] * 2
 
@@ -171,10 +189,14 @@ def test_what_is_wrong_is_said_on_every_rank(trouble, what, text):
 
 
 @pytest.mark.usefixtures("first")
-def test_training_goes_on_from_a_file_bit_for_bit_and_not_without_it(hook_job, folder):
-    for with_state, without in hook_job("loading_job", folder=str(folder), reducers=KEPT):
-        assert with_state == [True] * len(KEPT)
-        assert not without
+def test_training_goes_on_from_a_file_bit_for_bit_and_a_rank_that_leaves_is_an_error_of_the_others(hook_job, folder):
+    told = {}
+    with pytest.raises(
+        S2SimError, match="rank 0 cannot reduce step 3 with union: the connection to another rank is gon"
+    ):
+        hook_job("loading_job", hear=told.__setitem__, folder=str(folder), reducers=KEPT)
+    # Bit for bit, and not without what the hook has kept.
+    assert told == {rank: [[True] * len(KEPT), False] for rank in range(2)}
 
 
 @pytest.mark.usefixtures("first")
@@ -189,11 +211,20 @@ def test_groups_of_some_ranks_are_those_of_one_training(hook_job):
         assert all(far < 1e-6 for far in rank), rank
 
 
-def test_a_rank_that_leaves_is_an_error_of_the_others(hook_job):
-    with pytest.raises(
-        S2SimError, match="rank 0 cannot reduce step 3 with union: the connection to another rank is gon"
-    ):
-        hook_job("leaving_job")
+def test_lines_that_advice_ends_with_train(hook_job, tmp_path):
+    """PyTorch's own hooks round as ours do, and what is lossy stays together; PowerSGD of full rank loses nothing."""
+    RecordedJob(0.1, 2, "here", "CPU", "2", bucket_bytes=25 << 20).write(tmp_path)
+    spec = RunSpec.of("fat-tree", workers=(2,))
+    object.__setattr__(spec, "recorded", str(tmp_path))
+    limits = {"dense": 1e-7, "fp16": 0.02, "bf16": 0.1, "powersgd:rank=32": 1e-3, "union": 1e-6, "topk": 10.0}
+    scripts = {}
+    for name in limits:
+        row = SimpleNamespace(reducer=name, option_string=name, workers=2, real_library="gloo", collectives=())
+        scripts[name] = "\n".join(script_lines(spec, row))
+    for rank in hook_job("script_job", scripts=scripts):
+        assert {name: far[0] for name, far in rank.items() if far[0] > limits[name]} == {}
+        assert max(far[1] for far in rank.values()) < 1e-6
+        assert rank["fp16"][0] > 0
 
 
 def test_a_hook_needs_a_process_group_first():

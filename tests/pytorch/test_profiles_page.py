@@ -16,9 +16,10 @@ DOCUMENT = Path(__file__).parents[2] / "docs" / "profiles.md"
 
 @pytest.fixture
 def blocks(tmp_path, monkeypatch):
-    """Return the page's Python blocks; the first is a file that the second can use."""
+    """Return the page's Python blocks but that of a job; the first is a file that the second can use."""
     monkeypatch.chdir(tmp_path)
     found = [block.split("```")[0] for block in DOCUMENT.read_text("utf-8").split("```python\n")[1:]]
+    found = [block for block in found if "JobRecorder" not in block]
     (tmp_path / "train.py").write_text(found[0])
     return found
 

@@ -10,7 +10,7 @@ from s2sim.errors import S2SimError
 from s2sim.gradients.models import load_model
 from s2sim.profiles.kineto import import_profile
 from s2sim.profiles.read import load_profile, profile_text
-from s2sim.pytorch.record_profile import _device_name, record_profile
+from s2sim.pytorch.record_profile import device_name, record_profile
 from s2sim.pytorch.subject import NETWORKS, TrainingSubject, function_subject
 from s2sim.pytorch.task import DataOrigin, interactions_of
 from s2sim.pytorch.timing import HOST_CLOCK, WARMUP_STEPS, clock_of, measure, own_parameters, with_precision
@@ -81,7 +81,7 @@ def test_the_convolutional_network(batch):
 )
 def test_models_of_the_recorder(model, sparse, text, monkeypatch):
     files = interactions_of([{f"word{(i * j) % 97}" for i in range(1, 9)} for j in range(60)], DataOrigin("", "", ""))
-    monkeypatch.setattr("s2sim.pytorch.models.ncf.standard_library_interactions", lambda: files)
+    monkeypatch.setattr("s2sim.pytorch.task.standard_library_interactions", lambda: files)
     given = [] if model.startswith("ncf") else [text]
     profile = record_profile(name="mine", model=model, batch=2, steps=1, text=given).profile
     assert {tensor.name for tensor in profile.tensors if tensor.sparse} == sparse
@@ -269,6 +269,6 @@ def test_marks_of_a_gpu_are_events_in_its_stream(monkeypatch):
 
 def test_a_gpu_is_called_as_in_the_catalogue(monkeypatch):
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "NVIDIA H200")
-    assert _device_name("cuda") == "h200"
+    assert device_name("cuda") == "h200"
     monkeypatch.setattr("torch.cuda.get_device_name", lambda: "Another One")
-    assert _device_name("cuda") == "Another One"
+    assert device_name("cuda") == "Another One"

@@ -12,7 +12,7 @@ pytest.importorskip("torch")
 from s2sim.cli.main import main
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.json_form import schema_of
-from s2sim.pytorch.trainer import Trainer
+from s2sim.pytorch.model_updates import Trainer
 from s2sim.training.run import train
 from s2sim.training.spec import TrainSpec
 

@@ -8,12 +8,11 @@ import pytest
 torch = pytest.importorskip("torch")
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.pytorch.model_updates import make_training_setup, use_sparse_embeddings
+from s2sim.pytorch.model_updates import Trainer, make_training_setup
 from s2sim.pytorch.models.cnn import Cnn
 from s2sim.pytorch.models.language import Lstm, Transformer
 from s2sim.pytorch.models.ncf import Ncf
-from s2sim.pytorch.task import DataOrigin, Evaluation, Interactions, hold_out, reproducible_torch
-from s2sim.pytorch.trainer import Trainer
+from s2sim.pytorch.task import DataOrigin, Evaluation, Interactions, hold_out, reproducible_torch, use_sparse_embeddings
 from s2sim.reducers.registry import make_reducer, reducer_names
 
 WORKERS = 4
@@ -128,6 +127,69 @@ def test_momentum_correction_of_everything_is_sgd_with_momentum():
     assert corrected == pytest.approx(losses(settings, "dense", 8), rel=1e-4)
 
 
+def test_one_bit_adam_begins_as_adam_without_bias_correction():
+    found = losses(SMALL_CNN, "onebit-adam:freeze_step=99,eps=0.001", 8, rate=0.005)
+    task = SMALL_CNN.prepare(workers=WORKERS, seed=0, text=[])
+    parameters = list(task.module.parameters())
+    moments = [(torch.zeros_like(each), torch.zeros_like(each)) for each in parameters]
+    expected = []
+    with reproducible_torch():
+        for step in range(8):
+            mean = torch.stack([task.loss(step, rank) for rank in range(WORKERS)]).mean()
+            expected.append(float(mean.detach()))
+            for parameter, g, (m, v) in zip(parameters, torch.autograd.grad(mean, parameters), moments, strict=True):
+                m.mul_(0.9).add_(0.1 * g)
+                v.mul_(0.999).add_(0.001 * g * g)
+                with torch.no_grad():
+                    parameter.sub_(0.005 * m / (v.sqrt() + 0.001))
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_diloco_without_an_outer_optimizer_is_local_sgd():
+    settings = replace(SMALL_CNN, optimizer="sgd", learning_rate=0.1)
+    assert losses(settings, "diloco:h=3,rate=1,momentum=0", 9) == pytest.approx(by_hand(settings, 9, 3), rel=1e-5)
+
+
+def test_one_asynchronous_worker_is_plain_sgd():
+    settings = replace(SMALL_CNN, optimizer="sgd", learning_rate=0.1)
+    alone = losses(settings, "downpour", 6, workers=1)
+    assert alone == pytest.approx(losses(settings, "dense", 6, workers=1), rel=1e-5)
+
+
+FALLS = {
+    "onebit-adam:freeze_step=40,eps=0.01": 0.005,
+    "onebit-lamb:freeze_step=40,eps=0.01": 0.01,
+    "zero-one-adam:freeze_step=40,local_step_scaler=40,local_step_clipper=4,eps=0.01": 0.005,
+    "demo": 0.003,
+    "dion:rank=8": 0.03,
+    "diloco:h=10": None,
+    "slowmo:h=10": None,
+    "streaming-diloco:h=12,delay=1": None,
+    "downpour": None,
+    "qsdp": None,
+    "thc": None,
+    "l-greco": None,
+}
+
+
+@pytest.fixture(scope="module")
+def dense_loss():
+    here = trainer(SMALL_CNN, "dense")
+    for _ in range(160):
+        here.step()
+    return here.evaluate().loss
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reducer", FALLS)
+def test_the_loss_falls_about_as_with_dense(reducer, dense_loss):
+    here = trainer(SMALL_CNN, reducer, rate=FALLS[reducer])
+    first = here.evaluate().loss
+    for _ in range(160):
+        here.step()
+    assert here.evaluate().loss < min(1.7 * dense_loss, 0.3 * first)
+
+
 def test_what_training_needs_is_added_and_can_be_left_out():
     assert make_training_setup("topk:density=0.1", SMALL_CNN).reducer.options()["ef"] is True
     assert "ef" not in make_training_setup("topk:density=0.1,ef=false", SMALL_CNN).reducer.options()
@@ -139,6 +201,9 @@ def test_what_training_needs_is_added_and_can_be_left_out():
     [
         ("s2:warm=true", "leave warm=true out"),
         ("signsgd-vote", "--learning-rate signsgd-vote"),
+        ("onebit-adam", "--learning-rate onebit-adam"),
+        ("onebit-lamb", "--learning-rate onebit-lamb"),
+        ("per-layer:*=demo", "some of its parts end with update"),
         ("dgc", "add optimizer=sgd"),
     ],
 )
@@ -147,17 +212,17 @@ def test_what_would_not_be_its_paper_is_refused(reducer, why):
         make_training_setup(reducer, SMALL_CNN)
 
 
-RESUMED = ["dense", "topk:density=0.02", "dgc", "dense:h=3", "choco", "fetchsgd", "powersgd", "s2:cells=4"]
+RESUMED = ["dense", "topk:density=0.02", "dgc", "dense:h=3", "choco", "fetchsgd", "powersgd", "s2:cells=4", "stc"]
+RATES = {"zero-one-adam:freeze_step=1,local_step_scaler=1,eps=0.01": 0.01, "dion:rank=2": 0.01, "demo": 0.001}
+RESUMED += ["streaming-diloco:h=4,fragments=2,delay=1", "downpour", "l-greco:every=2", *RATES]
 
 
 @pytest.mark.parametrize("reducer", RESUMED)
 def test_training_goes_on_from_its_state_bit_for_bit(reducer, text):
-    whole = trainer(SMALL_LSTM, reducer, [text])
+    whole, first, second = (trainer(SMALL_LSTM, reducer, [text], rate=RATES.get(reducer)) for _ in range(3))
     found = [whole.step().loss for _ in range(5)]
-    first = trainer(SMALL_LSTM, reducer, [text])
     for _ in range(2):
         first.step()
-    second = trainer(SMALL_LSTM, reducer, [text])
     second.restore(first.state())
     assert found[2:] == [second.step().loss for _ in range(3)]
     assert second.evaluate() == whole.evaluate()
@@ -186,7 +251,7 @@ def test_every_reducer_trains_or_says_why_not(text):
             refused[name] = str(error)
         else:
             assert np.isfinite(found).all(), name
-    assert set(refused) == {"signsgd-vote"}
+    assert set(refused) == {"signsgd-vote", "onebit-adam", "onebit-lamb", "zero-one-adam", "demo", "dion"}
 
 
 def test_a_text_is_cut_once_and_nothing_of_its_end_is_trained_on():

@@ -47,5 +47,5 @@ def test_a_later_step_knows_the_unions_size():
 
 
 def test_sizes_are_checked_as_those_of_s2():
-    with pytest.raises(OptionError, match="ccss: rows=17 is not between 1 and 16"):
+    with pytest.raises(OptionError, match=r"ccss: rows=17 is not in \[1, 16\]"):
         make_reducer("ccss:rows=17")

@@ -1,9 +1,15 @@
 """The conformance kit over every registered reducer."""
 
+import warnings
+
 import pytest
 
+from s2sim.errors import S2SimWarning
 from s2sim.reducers.registry import make_reducer, reducer_names
+from s2sim.testing import reducers as kit
 from s2sim.testing.reducers import check_reducer
+
+SEEDS = 200
 
 VARIANTS = [
     "dense:dtype=bf16",
@@ -38,11 +44,13 @@ VARIANTS = [
     "natural:exponent=clipped",
     "ef-signsgd:ef=true",
     "onebit-sgd:column=4,wire=byte,aggregate=gather,ef=true",
+    "onebit-sgd:ef=true",
     "sbc:density=0.2,low_bits=7,ef=true",
     "fp8:form=e5m2,aggregate=gather",
     "powersgd:rank=1,reuse_query=false,ef=true",
     "powersgd:rank=5,min_compression=2",
     "acp-sgd:rank=1,ef=true",
+    "arc-topk:density=0.3,rank=1,ef=ef21",
     "stc:density=0.2,aggregate=gather,ef=true",
     "signsgd-vote:aggregate=server",
     "signsgd-vote:wire=int8",
@@ -74,9 +82,6 @@ VARIANTS = [
     "topk:density=0.1,ef=true,h=2",
     "s2-exact:h=2",
     "s2:h=3",
-]
-# Tried on few ranks.
-FEW = [
     "sketched-sgd:density=0.2,candidates=1,ef=true",
     "fetchsgd:momentum=0.9,clear=zero,columns=40",
     "topk:density=0.1,ef=ef21",
@@ -102,17 +107,45 @@ FEW = [
     "scalecom:density=0.2,ef=true",
     "node-union:node=2",
     "node-union:node=3,prefetch=true,layers=sparse",
+    "mx:form=e2m1,ef=true",
+    "qgz:node=2,block=16,ef=true",
+    "qgz:node=3,bits=8",
+    "qsdp:bits=4,block=7",
+    "thc:ef=true",
+    "thc:where=network,ef=true",
+    "onebit-adam:freeze_step=1",
+    "onebit-lamb:freeze_step=2",
+    "zero-one-adam:freeze_step=0,local_step_scaler=1,local_step_clipper=4",
+    "zero-one-adam:freeze_step=3,var_update_scaler=1,local_step_clipper=1",
+    "demo:chunk=4,topk=3",
+    "dion:rank=1",
+    "diloco:h=2",
+    "slowmo:h=2",
+    "diloco:h=2,wire=bf16,delay=1",
+    "streaming-diloco:h=4,fragments=2,delay=1",
+    "downpour:servers=3",
+    "l-greco:of=topk,every=2,ef=true",
+    "l-greco:of=qsgd,alpha=2",
     "pactrain:pruned=0.5",
     "pactrain:ternary=true",
 ]
 
 
-@pytest.mark.parametrize("text", [*reducer_names(), *(pytest.param(text, marks=pytest.mark.slow) for text in FEW)])
+@pytest.mark.parametrize("text", [*reducer_names(), *(pytest.param(text, marks=pytest.mark.slow) for text in VARIANTS)])
 def test_every_registered_reducer_conforms(text):
     check_reducer(lambda: make_reducer(text), exhaustive=False)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("text", [*reducer_names(), *VARIANTS])
+@pytest.mark.parametrize("text", reducer_names())
 def test_every_registered_reducer_conforms_on_many_ranks(text):
-    check_reducer(lambda: make_reducer(text))
+    """With all numbers of ranks and many seeds; laws of one number of ranks are checked above."""
+    reducer = make_reducer(text)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        warnings.simplefilter("ignore", S2SimWarning)
+        taken = kit.ranks_taken(reducer, kit.RANK_COUNTS)
+        if 2 in taken:
+            kit.check_contraction(reducer, SEEDS)
+            if kit.is_unbiased(reducer):
+                kit.check_unbiased(reducer, SEEDS)

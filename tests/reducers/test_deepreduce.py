@@ -56,7 +56,7 @@ def test_p2_sends_more_of_top_k_than_p1_and_both_send_k():
 
 
 @pytest.mark.parametrize("fpr", [0.1, 0.004, 0.001])
-@pytest.mark.parametrize("density", [0.01, 0.1])
+@pytest.mark.parametrize("density", [0.01, pytest.param(0.1, marks=pytest.mark.slow)])
 def test_bytes_are_those_of_the_published_formula(density, fpr):
     n, ranks = 200_000, 2
     k = elements_kept(n, density)
@@ -64,7 +64,8 @@ def test_bytes_are_those_of_the_published_formula(density, fpr):
     index = 0.1803 * k * log2(1 / fpr)
     for policy, passing in (("p0", k + fpr * (n - k)), ("p1", k), ("p2", k)):
         sent = reduce_once(f"deepreduce:density={density},policy={policy},fpr={fpr}", vectors).bytes_sent
-        assert np.mean(sent) == pytest.approx(4 * passing + index, rel=0.02)
+        # Two filters of 10,000 bits let 1.4 % more or fewer keys pass, as one standard deviation.
+        assert np.mean(sent) == pytest.approx(4 * passing + index, rel=0.04)
 
 
 @pytest.mark.parametrize(("values", "loses", "least", "most"), [("qsgd", 0.2, 0.2, 0.25), ("poly", 0.02, 0.3, 0.4)])

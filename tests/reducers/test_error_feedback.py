@@ -64,6 +64,7 @@ def running_mean_errors(text, steps, ranks=4):
     return errors
 
 
+@pytest.mark.slow
 def test_feedback_delivers_what_top_k_alone_never_does():
     alone, fed = (running_mean_errors(f"topk:density=0.1{ef}", 60)[-1] for ef in ("", ",ef=true"))
     # Alone, the same tenth is sent in every step; with feedback the running mean's error falls as 1/steps.

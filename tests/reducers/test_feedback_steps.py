@@ -1,4 +1,4 @@
-"""Feedback over twenty steps of real training: nothing gets lost, and what is held back stays bounded."""
+"""Feedback over twelve steps of real training: nothing gets lost, and what is held back stays bounded."""
 
 from math import sqrt
 
@@ -10,7 +10,7 @@ from s2sim.gradients.synthetic import load_trace
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 
-RANKS, STEPS = 2, 20
+RANKS, STEPS = 2, 12
 
 
 def norm(gradient):

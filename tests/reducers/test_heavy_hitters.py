@@ -91,17 +91,17 @@ def test_the_server_keeps_what_it_does_not_send(clear, momentum):
 def test_only_the_server_carries_sketches():
     instances = make_instances(make_reducer("fetchsgd:columns=10"), 2)
     run_group(instances, [Gradient(("all",), (np.ones(5, np.float32),))] * 2)
-    assert instances[0].state()["error"].shape == (5, 10)
-    assert instances[1].state() == {"velocity": None, "error": None}
+    assert instances[0].state()["S_e"].shape == (5, 10)
+    assert instances[1].state() == {"S_u": None, "S_e": None}
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("fetchsgd:rows=17", "rows=17 is not between 1 and 16"),
-        ("sketched-sgd:columns=0", "columns=0 is not between 1"),
+        ("fetchsgd:rows=17", r"rows=17 is not in \[1, 16\]"),
+        ("sketched-sgd:columns=0", r"columns=0 is not in \[1, 4294967295\]"),
         ("sketched-sgd:candidates=0", "candidates=0 must be at least 1"),
-        ("fetchsgd:momentum=1", "momentum=1.0 is not from 0 to below 1"),
+        ("fetchsgd:momentum=1", r"momentum=1.0 is not in \[0, 1\)"),
     ],
 )
 def test_options_out_of_range_are_refused(text, complaint):

@@ -72,7 +72,7 @@ def test_one_reduction_is_no_period():
     ("text", "said"),
     [
         ("dense:h=1", "2 steps or more"),
-        ("dense:h=2,after=-1", "not a number of steps"),
+        ("dense:h=2,after=-1", r"after=-1 is not in \[0, inf\)"),
         ("union:prefetch=true,h=2", "cannot be about the sum"),
         ("dense:after=5", "goes with h=H"),
         ("dense:h=often", "not a whole number"),
@@ -175,6 +175,7 @@ def test_other_rates_count_every_step():
     assert speedups["topk"][1] < speedups["topk:h=2"][1] < 2 * speedups["topk"][1]
 
 
+@pytest.mark.slow
 def test_a_rank_that_is_late_in_every_step_is_so_here_too():
     _, late = row_of("dense:h=10", faults=["slow-rank:rank=1,delay=1ms"])
     _, row = row_of("dense:h=10")

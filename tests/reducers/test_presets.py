@@ -7,10 +7,9 @@ from s2sim.errors import OptionError, UnknownNameError
 from s2sim.experiment.rate_curve import rate_curves
 from s2sim.experiment.spec import RunSpec
 from s2sim.options import split_option_string
-from s2sim.reducers.registry import REDUCERS, make_reducer, option_string, reducer_names
-from s2sim.reducers.systems.presets import PRESETS
+from s2sim.reducers.registry import PRESETS, REDUCERS, make_reducer, option_string, reducer_names
 from s2sim.regimes.map import RegimeSpec
-from s2sim.regimes.scenario import resolve_regimes
+from s2sim.regimes.run import resolve_regimes
 
 SMALL = "synthetic:density=0.05,overlap=0.5,rows=600,width=4,dense=400"
 

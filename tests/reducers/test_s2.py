@@ -6,8 +6,8 @@ from math import ceil, sqrt
 import numpy as np
 import pytest
 
-from s2sim.codecs.cardinality import HyperLogLog
 from s2sim.codecs.count_sketch import CountSketch
+from s2sim.codecs.hashing import HyperLogLog
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.reducers.process_group import make_instances, run_group
@@ -30,6 +30,7 @@ def test_one_row_errs_by_the_root_of_keys_over_columns(ranks, overlap, width):
         assert relative_error(once.values[0], arrays) == pytest.approx(sqrt(keys / columns), rel=0.05)
 
 
+@pytest.mark.slow
 def test_heavy_tails_obey_the_law_as_a_root_mean_square_over_hash_functions():
     rng = np.random.default_rng(2)
     keys, columns = 2_000, 1_000
@@ -200,13 +201,14 @@ def test_presets_have_the_published_sizes_and_order(preset, density, multiplier)
     ]
     steps = [step for step in recording.scripts[0] if not isinstance(step, Work)]
     assert steps == [Post(0), Wait((0,)), Post(1), Wait((1,)), Post(2), Wait((0, 1)), Wait((2,))]
-    # Encode and decode are charged as that code was measured, and nothing beside it.
+    # What that code was measured by is known beside the work of kernels.
     work = [step for step in recording.scripts[0] if isinstance(step, Work)]
     tables_bytes = sum(4 * rows * width for rows, width in shapes)
-    assert work == [
-        Work("encode", 0, launches=len(shapes), dense_encode_bytes=tables_bytes),
-        Work("decode", 0, launches=len(shapes), dense_decode_bytes=tables_bytes),
+    assert [(step.phase, step.dense_encode_bytes, step.dense_decode_bytes) for step in work] == [
+        ("encode", tables_bytes, 0),
+        ("decode", 0, tables_bytes),
     ]
+    assert all(step.bytes_moved for step in work)
 
 
 def test_the_gnmt_preset_sends_what_the_published_code_sends():
@@ -282,9 +284,9 @@ def test_options_show_what_is_in_effect():
         ("s2:preset=authors-lstm,columns=9", "fixes columns"),
         ("s2:preset=authors-gnm", "authors-gnmt"),
         ("s2:rows=0", "rows=0"),
-        ("s2:rows=17", "between 1 and 16"),
+        ("s2:rows=17", r"not in \[1, 16\]"),
         ("s2:columns=0", "columns=0"),
-        ("s2:columns=5000000000", "2\\^32"),
+        ("s2:columns=5000000000", "4294967295"),
         ("s2:cells=0", "cells=0.0"),
         ("s2:cells=nan", "cells=nan"),
         ("s2:cells=inf", "cells=inf"),

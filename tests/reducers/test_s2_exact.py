@@ -56,6 +56,21 @@ def test_heavy_tails(ranks, dtype, limit):
     assert relative_error(reduce_once(f"s2-exact:dtype={dtype}", arrays).values[0], arrays) <= limit
 
 
+@pytest.mark.parametrize(("dtype", "lost"), [("int32", 0.19), ("int64", 0.0)])
+def test_one_huge_element_takes_small_ones_of_its_group_and_not_the_norm(dtype, lost):
+    array = np.random.default_rng(0).standard_normal(20_000).astype(np.float32)
+    array[3] = 1e9
+    once = reduce_once(f"s2-exact:dtype={dtype}", [array])
+    assert relative_error(once.values[0], [array]) < 1e-7
+    assert np.mean(once.values[0] == 0) == pytest.approx(lost, abs=0.01)
+    (note,) = once.notes
+    bound = float(note.split("at most ")[1].split(",")[0])
+    assert "smaller ones may come back as 0" in note
+    assert np.abs(array[once.values[0] == 0]).max(initial=0) <= bound
+    rest = np.abs(array) < 1e8
+    assert np.abs(once.values[0] - array)[rest].max() <= bound * 1.01 + 1e-6
+
+
 @pytest.mark.parametrize("trace", ["lstm-lm", "ncf"])
 @pytest.mark.parametrize("text", ["s2-exact", "s2-exact:dtype=int64"])
 def test_shipped_traces(trace, text):

@@ -116,5 +116,5 @@ def test_a_vote_of_more_bytes_than_int8_holds_is_refused():
 
 
 def test_an_all_reduce_of_votes_has_nobody_who_counts():
-    with pytest.raises(OptionError, match="leave aggregate=server out"):
+    with pytest.raises(OptionError, match="leave it out, or give wire=packed"):
         make_reducer("signsgd-vote:wire=int8,aggregate=server")

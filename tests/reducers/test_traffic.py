@@ -143,6 +143,10 @@ class Done:
     def __init__(self, value):
         self.value = value
 
+    def __iter__(self):
+        yield self
+        return self.value
+
     def __and__(self, _):
         return self
 

@@ -1,7 +1,7 @@
 from html.parser import HTMLParser
 
-from s2sim.report.html import result_html, run_report
 from s2sim.report.run_tables import comparison_grids, scaling_grid
+from s2sim.report.screens import result_html, run_report
 
 
 class Reader(HTMLParser):

@@ -10,8 +10,8 @@ from s2sim.report.figures.bars import HIDDEN, STACKED, iterations_figure
 from s2sim.report.figures.error import error_figure
 from s2sim.report.figures.style import ITERATION_PARTS
 from s2sim.report.figures.sweeps import scaling_figure
-from s2sim.report.html import result_html
-from s2sim.report.iteration_tables import iteration_grids, scaling_efficiencies
+from s2sim.report.run_tables import iteration_grids, scaling_efficiencies
+from s2sim.report.screens import result_html
 
 from .conftest import iterating, iterating_rows
 
@@ -131,6 +131,7 @@ def test_errors_stand_against_the_time_of_iterations():
     assert "signsgd" in pareto_fronts(rows)[1]
 
 
+@pytest.mark.slow
 def test_scaling_shows_efficiency_of_iterations(scaled_iterations):
     time, share = scaling_figure(by_workers(scaled_iterations)).axes
     assert time.get_title(loc="left") == "time of an iteration"

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 import s2sim
 from s2sim.cli.main import main
 from s2sim.report.format import group_by_workers
-from s2sim.report.html import page, run_report
 from s2sim.report.page_charts import TIME, Quantity, axis, line_chart, train_charts
+from s2sim.report.screens import page, run_report
 from s2sim.units import format_seconds
 
 KILOBYTES = 500_000

@@ -8,8 +8,8 @@ import pytest
 
 from s2sim.errors import OptionError
 from s2sim.regimes.map import Cell, Contender, RegimeMap, RegimeSpec, default_reducers
-from s2sim.report.figures import regimes as regimes_picture
-from s2sim.report.figures.regimes import check_picture_size, draw_regimes
+from s2sim.report.figures import sweeps as regimes_picture
+from s2sim.report.figures.sweeps import check_picture_size, draw_regimes
 from s2sim.report.grid import width_of
 from s2sim.report.study_tables import cell_text, names_line, regime_grids, short_names
 

@@ -4,7 +4,7 @@ from s2sim.experiment.row_parts import StepRow
 from s2sim.report import run_tables as rows
 from s2sim.report.run_tables import scaling_grid
 from s2sim.report.traffic_tables import links_grid
-from s2sim.traffic.link_loads import FlowShare, LinkLoad
+from s2sim.traffic.networks import FlowShare, LinkLoad
 
 
 def plain(title):

@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.cli.pictures import graph_of
+from s2sim.cli.run_output import graph_of
 from s2sim.errors import S2SimError
-from s2sim.report.figures.cluster import draw_cluster, legend_rows, reading_note
-from s2sim.report.figures.cluster_arrange import lay_out_drawing, place_counts
+from s2sim.report.figures.cluster import draw_cluster, lay_out_drawing, legend_rows, place_counts, reading_note
 from s2sim.report.figures.cluster_sizes import ClusterGraph, find_parts
 from s2sim.report.figures.style import check_picture
 from s2sim.topology.cluster import build_cluster

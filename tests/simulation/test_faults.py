@@ -146,6 +146,7 @@ def test_background_that_fills_a_link_is_refused_with_the_largest_load(make_clus
         disturb(tree, "background:load=0.44")
 
 
+@pytest.mark.slow
 def test_background_is_seeded(make_cluster):
     cluster = make_cluster(6, TREE)
 

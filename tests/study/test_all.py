@@ -86,6 +86,7 @@ def test_the_table_of_one_number_of_workers_names_those_that_refuse():
     assert max(map(len, table)) <= 80
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("registered")
 def test_one_that_is_named_leaves_the_others_their_rows():
     for workers, name, why in ((4, "fussy", "4 ranks are too many"), (2, "needy", "names a file")):

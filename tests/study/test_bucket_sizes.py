@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.experiment import scaled_buckets
 from s2sim.experiment.scaled_buckets import record_buckets
 from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients import scaling
@@ -88,8 +87,12 @@ def compare(text, layers, buckets, small, large, within):
             assert ours[what] == pytest.approx(size, rel=within, abs=100), what
 
 
+# Parameters by the values of the copies; and fragments in the order of the model's layers.
+CHOOSES = ("l-greco", "streaming-diloco")
+
+
 def of_the_gradient(names):
-    return [name for name in names if make_reducer(name).traits.scope == "gradient"]
+    return [name for name in names if make_reducer(name).traits.scope == "gradient" and name not in CHOOSES]
 
 
 def by_bucket(names):
@@ -98,17 +101,29 @@ def by_bucket(names):
 
 @pytest.mark.parametrize("text", [*of_the_gradient(reducer_names()), "powersgd", "acp-sgd:rank=16", "dgc", "topka2a"])
 def test_one_bucket_of_everything_has_the_sizes_of_a_gradient_as_large(text, monkeypatch):
-    for module in (scaling, scaled_buckets):
-        monkeypatch.setattr(module, "DENSE_ELEMENTS", ELEMENTS * RANKS)
+    monkeypatch.setattr(scaling, "DENSE_ELEMENTS", ELEMENTS * RANKS)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     whole = (Bucket(tuple(range(len(LAYERS)))),)
     compare(text, layers, whole, dense(*SMALL.items()), dense(*LAYERS.items()), NOISY.get(text, WITHIN))
 
 
+def test_fragments_of_a_model_grow_each_by_itself(monkeypatch):
+    monkeypatch.setattr(scaling, "DENSE_ELEMENTS", ELEMENTS * RANKS)
+    layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
+    text = "streaming-diloco:h=8,fragments=3,delay=1,wire=fp32"
+    whole = (Bucket(tuple(range(len(LAYERS)))),)
+    reducer = make_reducer(text)
+    (found,), _ = record_buckets([ReducerSpec(text, reducer)], dense(*SMALL.items()), layers, whole, seed=0)
+    # Layers are in reverse, as they are ready.
+    sizes = [sum(np.prod(LAYERS[name]) for name in fragment) for fragment in (("d", "bias"), ("c", "a"), ("b",))]
+    own = [found.exchange[0].recording.calls[place].elements[0] for place in range(3)]
+    # Copies have whole rows: few of a small layer.
+    assert sorted(own) == pytest.approx(sorted(sizes), rel=CHANCE)
+
+
 @pytest.mark.parametrize("text", [*by_bucket(reducer_names()), *MORE])
 def test_scaled_buckets_of_dense_layers_have_the_sizes_of_those_that_are_as_large(text, monkeypatch):
-    for module in (scaling, scaled_buckets):
-        monkeypatch.setattr(module, "DENSE_ELEMENTS", ELEMENTS * RANKS)
+    monkeypatch.setattr(scaling, "DENSE_ELEMENTS", ELEMENTS * RANKS)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     within = NOISY.get(text.partition(":")[0], WITHIN)
     compare(text, layers, PARTS, dense(*SMALL.items()), dense(*LAYERS.items()), within)
@@ -144,6 +159,7 @@ def tables():
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("text", by_bucket(reducer_names()))
 def test_scaled_buckets_of_tables_have_the_sizes_of_those_that_are_as_large(text, tables):
     small, large = tables
@@ -152,7 +168,7 @@ def test_scaled_buckets_of_tables_have_the_sizes_of_those_that_are_as_large(text
 
 
 def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypatch):
-    monkeypatch.setattr("s2sim.experiment.scaled_buckets.MAX_ELEMENTS", RANKS * 300)
+    monkeypatch.setattr("s2sim.gradients.scaling.MAX_ELEMENTS", RANKS * 300)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     small = dense(("x", (300, 40)))
     with pytest.raises(S2SimError, match="topka2a: on 4 ranks it keeps one element of 400"):
@@ -164,8 +180,7 @@ def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypat
 
 @pytest.mark.parametrize("text", ["dense", "fp16", "topk:density=0.01", "union:layers=all", "qsgd"])
 def test_layers_that_are_too_wide_for_a_row_of_each_run_as_vectors(text, monkeypatch):
-    for module in (scaling, scaled_buckets):
-        monkeypatch.setattr(module, "DENSE_ELEMENTS", ELEMENTS * RANKS)
+    monkeypatch.setattr(scaling, "DENSE_ELEMENTS", ELEMENTS * RANKS)
     monkeypatch.setattr("s2sim.experiment.scaled_buckets._MOST_ROW_SCALED", 0)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     compare(text, layers, (Bucket((0, 1, 2, 3, 4)),), dense(*SMALL.items()), dense(*LAYERS.items()), WITHIN)

@@ -193,7 +193,7 @@ def test_an_optional_reducer_that_refuses_is_left_out():
 
 
 @pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
-@pytest.mark.parametrize("scaled", [False, True])
+@pytest.mark.parametrize("scaled", [False, pytest.param(True, marks=pytest.mark.slow)])
 def test_every_reducer_runs_in_buckets(scaled):
     reducers, _ = asked_or_all(["dense", "all"])
     layers = tensors({name: (4 * shape[0], *shape[1:]) for name, shape in SHAPES.items()}) if scaled else tensors()

@@ -10,7 +10,7 @@ import s2sim
 from s2sim.experiment.break_even import BreakEvenScan
 from s2sim.experiment.choice import WORTHWHILE, Candidate, candidates_of, choose, find_dominated, rejected
 from s2sim.experiment.judgement import judge
-from s2sim.experiment.row_parts import Crossing
+from s2sim.experiment.row_parts import Crossing, Extrapolation, Transfer
 from s2sim.experiment.verdict import pays_text
 
 # With which the examples of this file were made.
@@ -80,6 +80,7 @@ def test_a_lossy_baseline_is_not_second_to_itself():
     assert choose([dense], None).runner_up is None
 
 
+@pytest.mark.slow
 @given(field=fields())
 def test_who_comes_first_changes_nothing(field):
     one, other = choose(field, None), choose(field[::-1], None)
@@ -165,15 +166,15 @@ def test_the_verdict_tells_what_to_do_where_an_assumption_fails():
 def test_each_way_of_being_undecided_has_its_reason():
     small = result_of(reducers=["union"], compute="200ms").verdict
     assert small.lines[0] == "Undecided: union gains 0.6%, which is too little for this model to tell."
-    far = result_of(topology="torus", workers=8, trace="ncf", model="gnmt-8", reducers=["union"]).verdict
-    assert far.lines[0] == "Undecided: union gains 1.30x, less than the gradients it stands on may be off."
+    far = result_of(topology="torus", workers=16, trace="ncf", scale_to="100M", reducers=["union"]).verdict
+    assert far.lines[0] == "Undecided: union gains 2.16x, less than the gradients it stands on may be off."
     assert (far.decision, far.best) == ("undecided", "dense")
     assert far.lines[2] == "Only a measurement decides."
 
 
 @pytest.mark.slow
 def test_what_gpus_compute_is_not_in_doubt():
-    options = {"topology": "torus", "workers": 8, "trace": "ncf", "model": "gnmt-8", "reducers": ["union"]}
+    options = {"topology": "torus", "workers": 8, "trace": "ncf", "scale_to": "100M", "reducers": ["union"]}
     communication = candidates_of(result_of(**options).rows, None)[1].doubt
     iteration = candidates_of(result_of(**options, compute="1s").rows, None)[1].doubt
     assert 1 < iteration < 1.1
@@ -196,11 +197,33 @@ def test_what_is_worse_than_zeros_on_one_layer_is_out(rows):
     half = replace_error(sketch.error, 0.5)
     loud = replace(sketch, error=half, error_compressed=half)
     assert rejected(loud, None) == f"worse than zeros on {layer}"
+    nearly = replace(loud, error_per_layer={layer: replace_error(sketch.error_per_layer[layer], 1.005)})
+    assert rejected(nearly, None) is None
     better = {name: replace_error(item, min(item.relative_l2, 0.9)) for name, item in sketch.error_per_layer.items()}
     calm = replace(loud, error_per_layer=better)
     assert rejected(calm, None) is None
     assert rejected(calm, 0.1) == "error over 0.1"
     assert rejected(replace(calm, residual_trend="diverges"), None) == "residuals diverge"
+
+
+def test_what_feedback_delivers_later_is_named_whatever_it_loses_in_one_step():
+    dense, half = Candidate("dense", 1.0, 0.0, exact=True, baseline=True), Candidate("fp16", 0.6, 3e-4, exact=False)
+    for fed_back in (True, False):
+        low_rank = Candidate("powersgd", 0.3, 0.93, exact=False, error_range=(0.2, 3.0), feedback=fed_back)
+        choice = choose([dense, half, low_rank], None)
+        assert (choice.best, choice.faster) == (half, low_rank if fed_back else None)
+
+
+def test_a_layer_is_worse_than_zeros_by_more_than_its_error_may_be_off(rows):
+    half = replace_error(rows[2].error, 0.5)
+    row = replace(rows[2], lossless=False, error=half, error_compressed=half)
+    name = next(iter(row.error_per_layer))
+    off = Transfer("ncf", 8, 0.0, 0.0, 3.0)  # Errors may be a fourth
+    mark = Extrapolation("law", 8, 8, 1, 2, None, "half", 0.0, 0.0, (off,))
+    for layer_error, known, unknown in ((3.9, False, True), (4.2, False, False), (1.2, False, True), (0.9, True, True)):
+        loud = replace(row, error_per_layer={name: replace_error(row.error_per_layer[name], layer_error)})
+        assert (rejected(loud, None) is None) == known
+        assert (rejected(replace(loud, extrapolated=mark), None) is None) == unknown
 
 
 def test_what_is_as_bad_as_zeros_needs_steps_with_feedback(rows):
@@ -263,6 +286,8 @@ def test_rates_are_told_however_many_crossings_there_are(crossings, first, expec
     found = tuple(Crossing("x", "nic.rate", "below", at_Bps) for at_Bps in crossings)
     assert pays_text("x", BreakEvenScan("nic.rate", found, {"x": (first, last)})) == expected
     assert pays_text("y", BreakEvenScan("nic.rate", found, {"x": (first, last)})) is None
+    here = BreakEvenScan("nic.rate", found, {"x": (first, last)}, same_buckets=True)
+    assert pays_text("x", here) == f"{expected} in these buckets"
 
 
 @pytest.mark.slow

@@ -17,6 +17,7 @@ def rows():
     return found.rows
 
 
+@pytest.mark.slow
 def test_a_fair_comparison_has_all_baselines_and_sketches_of_several_sizes(rows):
     names = [row.option_string for row in rows]
     assert tuple(names) == COMPARED

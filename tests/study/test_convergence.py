@@ -9,7 +9,16 @@ import pytest
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.topology.shape import HourlyCost
-from s2sim.training.curve import CurveHistory, Interval, StepTime, Target, find_crossing, ratio_interval, t_interval
+from s2sim.training.curve import (
+    CurveHistory,
+    Interval,
+    StepTime,
+    Target,
+    find_crossing,
+    plateau,
+    ratio_interval,
+    t_interval,
+)
 from s2sim.training.result import make_train_row, train_verdict_lines
 from s2sim.training.run import checkpoint_path, load, save
 from s2sim.training.spec import TrainSpec
@@ -47,6 +56,20 @@ def test_a_target_is_reached_between_two_evaluations():
     assert find_crossing(found, Target("loss", 1)) is None
     assert find_crossing(found, Target("loss", 9)) == (0, 0, 0)
     assert find_crossing(found, Target("accuracy", 0.375)) == pytest.approx((15, 7.5, 1500))
+
+
+@pytest.mark.parametrize(
+    ("losses", "window", "step"),
+    [
+        ([8, 4, 2, 1], 10, None),
+        ([8, 4, 3.97, 3.5], 10, 20),  # Less than a hundredth in one evaluation
+        ([8, 4, 3.97, 3.5], 20, None),  # More in two
+        ([8, 4, 5, 6, 3], 20, 30),  # A loss that rises improves nothing
+        ([8, 8, 8], 30, None),  # Too short
+    ],
+)
+def test_a_plateau_is_a_window_without_a_hundredth_of_improvement(losses, window, step):
+    assert plateau(curve(losses), window) == step
 
 
 def test_the_first_crossing_counts_though_the_curve_rises_again():

@@ -9,8 +9,8 @@ import pytest
 import s2sim
 from s2sim.arrays import BlockTable
 from s2sim.errors import OptionError, S2SimError, TraceError
-from s2sim.experiment.hold_out import check_extrapolation
 from s2sim.experiment.record import record
+from s2sim.experiment.run_extrapolation import check_extrapolation
 from s2sim.experiment.scaled_scripts import record_scaled, scale_recording, weighted_errors
 from s2sim.experiment.scenario.reducers import ReducerSpec, resolve_run
 from s2sim.experiment.spec import FOR_DENSE_LAYERS, FOR_TABLES, RunSpec
@@ -168,9 +168,8 @@ def test_a_growth_doubles_only_its_part():
     assert [layer.size for layer in growth.double(held).layers] == [2 * held.layers[0].size, held.layers[1].size]
 
 
-@pytest.mark.parametrize(
-    "name", ["lstm-lm-steps", *(pytest.param(each, marks=pytest.mark.slow) for each in ("lstm-lm", "ncf", "cnn"))]
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["lstm-lm-steps", "lstm-lm", "ncf", "cnn"])
 @pytest.mark.filterwarnings("ignore:union|s2")
 def test_the_held_back_half_of_every_shipped_trace_is_predicted_within_ten_per_cent(name):
     recorded = load_trace(name, workers=1).world_size
@@ -184,6 +183,7 @@ def test_the_held_back_half_of_every_shipped_trace_is_predicted_within_ten_per_c
     assert abs(checks[0].error_bytes) < 1e-4
 
 
+@pytest.mark.slow
 def test_the_check_sees_a_law_that_is_wrong(monkeypatch):
     """With rows drawn as if all ranks held the same, the union of 64 ranks would be far too small."""
     scenario = resolve_run(RunSpec("fat-tree", (65,), ("dense", "union"), "lstm-lm"))

@@ -20,6 +20,7 @@ def test_run_is_loaded_from_text_and_file(result, tmp_path):
     assert str(type(result).load(text)) == str(result)
 
 
+@pytest.mark.slow
 def test_an_iteration_is_loaded_with_the_batches_at_which_it_pays():
     result = s2sim.run("leaf-spine", workers=4, profile="resnet-18", reducers=["fp16"], thorough=False)
     assert result.verdict.pays_over[0].spans

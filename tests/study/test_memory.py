@@ -1,12 +1,12 @@
 import pytest
 
-from s2sim import machine
+from s2sim import provenance
 from s2sim.errors import OptionError
 from s2sim.experiment.scenario import reducers as scenario
 from s2sim.experiment.scenario.reducers import check_ranks
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.synthetic import load_trace
-from s2sim.machine import memory_bytes
+from s2sim.provenance import memory_bytes
 
 SYNTHETIC = "synthetic:density=0.1,rows=1000,width=8,dense=100,layers=2"
 
@@ -16,7 +16,7 @@ def test_this_machine_tells_how_much_memory_it_has():
 
 
 def test_a_group_of_processes_may_have_less(tmp_path, monkeypatch):
-    monkeypatch.setattr(machine, "_CGROUP_FILES", tmp_path / "memory.max")
+    monkeypatch.setattr(provenance, "_CGROUP_FILES", tmp_path / "memory.max")
     alone = memory_bytes()
     (tmp_path / "memory.max").write_text("12345\n")
     assert memory_bytes() == 12345

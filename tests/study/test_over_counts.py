@@ -56,11 +56,23 @@ def test_numbers_of_workers_that_ran_tell_from_which_on_it_gains():
         ("batch", ((1, 64),), "everywhere from a batch of 1 to 64"),
         ("batch", ((8, 64),), "from a batch of 8 on"),
         ("batch", ((8, 16),), "from a batch of 8 to 16"),
-        ("workers", ((1, 2), (16, 64)), "up to 2 workers and from 16 workers on"),
+        ("batch", ((1, 2), (16, 64)), "up to a batch of 2 and from a batch of 16 on"),
     ],
 )
 def test_in_words(field, spans, text):
     assert CountPays("fp16", field, spans, 1, 64).text == text
+
+
+@pytest.mark.parametrize(
+    ("spans", "text"),
+    [
+        ((), "with none of 4, 8 and 16 workers"),
+        (((4, 16),), "with 4, 8 and 16 workers"),
+        (((4, 4), (16, 16)), "with 4 and 16 workers, not with 8"),
+    ],
+)
+def test_nothing_is_said_of_numbers_of_workers_that_did_not_run(spans, text):
+    assert CountPays("fp16", "workers", spans, 4, 16, (4, 8, 16)).text == text
 
 
 @pytest.mark.slow

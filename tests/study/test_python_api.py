@@ -1,6 +1,9 @@
 """What a caller in Python meets first: names, keywords, and what a wrong one says."""
 
 import re
+import tomllib
+from dataclasses import fields
+from importlib.resources import files
 from inspect import getdoc, isclass, signature
 from pathlib import Path
 from pkgutil import resolve_name
@@ -9,8 +12,12 @@ import numpy as np
 import pytest
 
 import s2sim
+from s2sim.collectives import KINDS
 from s2sim.errors import OptionError, S2SimError
-from s2sim.experiment.cluster_spec import options_of
+from s2sim.experiment.cluster_spec import ClusterSpec, NetworkSpec, options_of
+from s2sim.experiment.spec import CODEC_BASES, RunSpec
+from s2sim.regimes.map import RegimeSpec
+from s2sim.traffic.spec import CollectiveSpec, FlowsSpec
 from s2sim.training.spec import TrainSpec
 from s2sim.validation.calibrate_spec import CalibrateSpec
 
@@ -130,3 +137,19 @@ def test_training_and_calibration_take_keywords_or_a_spec():
             call(topologie="fat-tree")
     with pytest.raises(S2SimError, match="no-log"):
         s2sim.run_calibration(topology="dgx-h100", logs=["no-log.txt"])
+
+
+def test_every_text_is_of_a_field_of_a_spec_and_names_what_there_is():
+    specs = {
+        spec.__name__: spec
+        for spec in (ClusterSpec, NetworkSpec, RunSpec, TrainSpec, CollectiveSpec, FlowsSpec, RegimeSpec, CalibrateSpec)
+    }
+    rows = tomllib.loads(files("s2sim.experiment").joinpath("options.toml").read_text("utf-8"))
+    shared = rows.pop("*")
+    for name, texts in rows.items():
+        assert texts.keys() <= {field.name for field in fields(specs[name])}, name
+        assert texts.keys() <= options_of(specs[name]).keys(), name
+    used = {text for texts in rows.values() for text in texts.values() if isinstance(text, str)}
+    assert used == shared.keys()
+    assert options_of(CollectiveSpec)["kind"][1].text == f"{', '.join(KINDS)}."
+    assert options_of(RunSpec)["codec_as"][1].metavar == "|".join(CODEC_BASES)

@@ -38,6 +38,7 @@ def test_a_recording_serves_other_networks_and_fewer_reducers(monkeypatch):
     assert [row.reducer for row in s2sim.run("tcp-10g", **fewer).rows] == ["dense", "union"]
 
 
+@pytest.mark.slow
 def test_other_gradients_steps_seeds_and_options_are_recorded_anew(store):
     s2sim.run("leaf-spine", **OPTIONS)
     for change in ({"workers": 3}, {"dtype": "bf16"}, {"reducers": ("topk:density=0.02",)}, {"seed": 1}):

@@ -9,14 +9,12 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.experiment.choice import acceptable
+from s2sim.experiment.choice import rejected
 from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.scenario.cluster import gpu_corners
 from s2sim.reducers.registry import make_reducer
-from s2sim.regimes.describe import summarise_map
 from s2sim.regimes.map import Cell, Contender, RegimeSpec, default_reducers
-from s2sim.regimes.run import run_regimes
-from s2sim.regimes.scenario import resolve_regimes
+from s2sim.regimes.run import resolve_regimes, run_regimes, summarise_map
 from s2sim.topology.hardware import load_gpu
 
 SMALL = {
@@ -69,7 +67,7 @@ def test_a_cell_is_what_one_run_gives(library):
             assert each.total_s == row.time_s.total
             assert each.bytes_sent_per_rank == row.bytes_sent_per_rank
             assert each.error_relative_l2 == row.error.relative_l2
-            assert each.acceptable == acceptable(row, spec.max_error)
+            assert each.acceptable == (rejected(row, spec.max_error) is None)
         assert cell.speedup_vs_dense == rows[cell.winner].speedup_vs_dense
 
 

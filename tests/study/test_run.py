@@ -124,6 +124,7 @@ def test_the_error_limit_keeps_lossy_reducers_honest(limit):
         assert chosen.time_s.total <= 1.01 * min(row.time_s.total for row in gaining)
 
 
+@pytest.mark.slow
 def test_break_even_is_where_a_new_run_says_so(result):
     crossings = result.verdict.break_even
     assert crossings
@@ -305,6 +306,7 @@ def test_several_worker_counts_and_compute():
     assert result.verdict is result.verdicts[1]
 
 
+@pytest.mark.slow
 def test_an_algorithm_that_is_asked_for_runs_and_counts_its_own_bytes():
     tree = s2sim.run("fat-tree", workers=8, trace=SMALL, reducers=["fp16"], collective="double-binary-tree").rows[0]
     ring = s2sim.run("fat-tree", workers=8, trace=SMALL, reducers=["fp16"], collective="ring").rows[0]
@@ -358,6 +360,7 @@ def test_rows_are_told_as_they_are_finished():
     ]
 
 
+@pytest.mark.slow
 def test_ctrl_c_keeps_what_is_finished():
     def interrupted(phase, advances):
         spec = RunSpec("fat-tree", workers=(2, 8), trace=SMALL, reducers=("union",))
@@ -375,6 +378,7 @@ def test_ctrl_c_keeps_what_is_finished():
         interrupted("reducers", 3)
 
 
+@pytest.mark.slow
 def test_the_real_library_is_that_of_a_run_with_it():
     reducers = ("union", "owner-reduce", "gather-rows", "s2-exact:warm=true", "s2:rows=3,cells=2")
     ideal, nccl, wire = (

@@ -8,7 +8,7 @@ import pytest
 from s2sim.cli.main import main
 from s2sim.errors import S2SimError
 from s2sim.validation.curve import read_folder
-from s2sim.validation.sealed import SIZES_BYTES, read_sealed, score_sealed, seal
+from s2sim.validation.curve_files import SIZES_BYTES, read_sealed, score_sealed, seal
 from s2sim.validation.validate_curves import CurvePredictor
 
 from .validation_folder import row, write_folder

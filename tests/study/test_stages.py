@@ -12,6 +12,7 @@ def run(topology, **options):
     return s2sim.run(topology, **OPTIONS, **options, break_even=False, thorough=False).to_json()
 
 
+@pytest.mark.slow
 def test_three_calls_are_a_run():
     recordings = s2sim.record("fat-tree", **OPTIONS)
     assert s2sim.compare(s2sim.predict(recordings)).to_json() == run("fat-tree")

@@ -1,14 +1,15 @@
 """Statistics of one recorded model predict the recorded gradients of others as badly as they do."""
 
 import json
+from math import prod
 
 import pytest
 
 import s2sim
 from s2sim.errors import CodecError
-from s2sim.experiment import hold_out as transfer
+from s2sim.experiment import run_extrapolation as transfer
 from s2sim.experiment import scaled_scripts
-from s2sim.experiment.hold_out import measure_transfers
+from s2sim.experiment.run_extrapolation import measure_transfers
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.synthetic import load_trace
@@ -39,8 +40,10 @@ def tables(name):
 
 @pytest.mark.parametrize(("source", "to"), [("lstm-lm", "ncf"), ("ncf", "lstm-lm")])
 def test_bytes_of_the_union_are_off_by_as_much_as_the_densities_of_its_rows(source, to):
-    shapes, own, dense = tables(to)
-    _, others, _ = tables(source)
+    shapes, own, _ = tables(to)
+    others_shapes, others, others_dense = tables(source)
+    # Of tables and dense layers there is as much as in what is asked for.
+    dense = others_dense * sum(map(prod, shapes)) / sum(map(prod, others_shapes))
     (found,) = measured("dense", "union", trace=source, scale_to="10M", library="ideal")["union"]
     assert (found.to, found.workers) == (to, RANKS)
     expected = union_bytes(shapes, others, dense) / union_bytes(shapes, own, dense) - 1
@@ -48,6 +51,12 @@ def test_bytes_of_the_union_are_off_by_as_much_as_the_densities_of_its_rows(sour
     assert abs(expected) > 0.5
     assert found.error_time * expected > 0
     assert found.error_l2 is None
+
+
+def test_what_is_dense_is_in_no_doubt():
+    """A model that is mostly dense is off by the share of its tables in what is sent, not by that of a table alone."""
+    table, mixed = (measured("union", trace="ncf", workers=8, model=model)["union"][0] for model in ("ncf", "gnmt-8"))
+    assert abs(mixed.error_bytes) < 0.2 < abs(table.error_bytes)
 
 
 def test_what_depends_on_shapes_alone_is_predicted():
@@ -104,6 +113,7 @@ def test_a_reducer_that_cannot_take_other_gradients_is_left_out_alone(monkeypatc
     assert {reducer: len(items) for reducer, items in found.items()} == {"dense": 1, "fp16": 0, "union": 1}
 
 
+@pytest.mark.slow
 def test_a_scaled_run_tells_its_transfer_first_and_the_hold_out_in_a_note():
     result = s2sim.run(
         "fat-tree", workers=4, trace="ncf", reducers=["union", "topk:density=0.01"], scale_to="1G", break_even=False

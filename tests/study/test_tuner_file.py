@@ -5,8 +5,8 @@ import pytest
 import s2sim
 from s2sim.cli.main import main
 from s2sim.traffic.collective_run import plan_collective
+from s2sim.traffic.size_sweep import NCCL_ALGORITHMS, write_tuner
 from s2sim.traffic.spec import CollectiveSpec
-from s2sim.traffic.tuner_file import _ALGORITHMS, write_tuner
 
 COLLECTIVES = {"broadcast", "reduce", "allgather", "reducescatter", "allreduce"}
 PROTOCOLS = {"ll", "ll128", "simple"}
@@ -27,7 +27,7 @@ def read_tuner(text):
         tokens = [token.strip(" \t") for token in line.rstrip("\n").split(",") if token][:10]
         if len(tokens) >= 8:
             assert tokens[0] in COLLECTIVES
-            assert tokens[3] in set(_ALGORITHMS.values())
+            assert tokens[3] in set(NCCL_ALGORITHMS.values())
             assert tokens[4] in PROTOCOLS
             rows.append((tokens[0], *map(int, tokens[1:3]), *tokens[3:5], *map(int, tokens[5:8])))
     return rows
@@ -42,12 +42,12 @@ def applied(rows, collective, size, nodes, ranks):
 @pytest.mark.parametrize(
     ("kind", "topology", "workers", "nodes"),
     [
-        ("all_reduce", "dgx-h100", 16, 2),
-        ("all_reduce", "dgx-h100", 8, 1),
-        ("all_reduce", "fat-tree", 12, 3),
-        ("all_gather", "dgx-a100", 24, 3),
+        pytest.param("all_reduce", "dgx-h100", 16, 2, marks=pytest.mark.slow),
+        pytest.param("all_reduce", "dgx-h100", 8, 1, marks=pytest.mark.slow),
+        pytest.param("all_reduce", "fat-tree", 12, 3, marks=pytest.mark.slow),
+        pytest.param("all_gather", "dgx-a100", 24, 3, marks=pytest.mark.slow),
         ("reduce_scatter", "fat-tree", 8, 2),
-        ("broadcast", "dgx-h100", 7, 1),
+        pytest.param("broadcast", "dgx-h100", 7, 1, marks=pytest.mark.slow),
     ],
 )
 def test_the_plugin_runs_what_collective_names_at_every_size(kind, topology, workers, nodes):
@@ -69,7 +69,7 @@ def test_the_plugin_runs_what_collective_names_at_every_size(kind, topology, wor
             assert choice.time_s <= found.time_s
             continue
         algorithm, protocol, channels = applied(rows, found_kind(kind), size, nodes, workers)
-        assert (algorithm, protocol) == (_ALGORITHMS[named.algorithm.partition(":")[0]], named.protocol.lower())
+        assert (algorithm, protocol) == (NCCL_ALGORITHMS[named.algorithm.partition(":")[0]], named.protocol.lower())
         assert choice.time_s == named.time_s
         assert channels == choice.channels >= 1
     between = (sizes[0] + sizes[1]) // 2
@@ -98,6 +98,7 @@ def test_another_choice_is_told_with_both_times():
     assert same.summary.startswith("NCCL's own choice is as good as any")
 
 
+@pytest.mark.slow
 def test_channels_are_as_many_as_a_buffer_fills():
     sizes = [1 << power for power in range(8, 30)]
     spec = CollectiveSpec(kind="all_reduce", topology="dgx-h100", workers=16, size_bytes=1, library="nccl")

@@ -174,8 +174,11 @@ def test_what_the_library_adds_comes_with_the_row(predicted_us):
     added_us = (constants["launch.collective"] + 2 * constants["network.ib-verbs.latency"]) / 1e6
     assert predicted_us(8, gpu_model="A10") == pytest.approx(added_us + 2 * 1.5, rel=1e-3)
     cells = {"gpu_model": "A100", "gpus_per_node": "8", "nodes": "1", "nvlink_domain_gpus": "8", "transport": "none"}
-    times = [predicted_us(8, **cells, ranks="8", launch=launch) for launch in ("gpu", "node")]
+    cells |= {"ranks": "8", "nccl_version": "2.21.5"}
+    times = [predicted_us(8, **cells, launch=launch) for launch in ("gpu", "node")]
     assert times[0] < times[1] == pytest.approx(8 * (constants["launch.gpu"] + constants["launch.channel"]) / 1e6)
+    cells["nccl_version"] = "2.22.3"
+    assert predicted_us(8, **cells, launch="node") == pytest.approx(8 * constants["launch.gpu"] / 1e6)
 
 
 def test_what_a_row_says_of_the_library_is_taken(predicted_us):

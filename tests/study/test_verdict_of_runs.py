@@ -128,7 +128,7 @@ def test_the_verdict_is_what_rows_alone_allow(name):
 def test_the_runs_have_every_decision():
     decisions = {
         verdict.decision
-        for name in ("small", "sparse", "of a model")
+        for name in ("small", "sparse", "scaled")
         for verdict in s2sim.run(
             **{"reducers": ["union"], "break_even": False} | RUNS[name] | {"reducers": ["union"]}
         ).verdicts

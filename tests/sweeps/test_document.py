@@ -44,13 +44,19 @@ def test_the_commands_run(folder):
 def test_shards_of_batch_systems_make_the_whole(folder):
     (array,) = [block for block in blocks("bash") if "SLURM_ARRAY" in block]
     count = int(re.search(r"--array=1-(\d+)", array)[1])
-    for number in range(1, count + 1):
-        assert shell(array, folder, SLURM_ARRAY_TASK_ID=str(number)).returncode == 0
+    # Two tasks instead of as many show the same.
+    tasks = 2
+    assert f"/{count}\n" in array
+    for number in range(1, tasks + 1):
+        part = array.replace(f"/{count}\n", f"/{tasks}\n")
+        assert shell(part, folder, SLURM_ARRAY_TASK_ID=str(number)).returncode == 0
     assert shell("s2sim sweep merge rates", folder).returncode == 0
     (pod,) = blocks("yaml")
     assert int(re.search(r"completions: (\d+)", pod)[1]) == count
     command = re.search(r'command: \["sh", "-c", "(.*)"\]', pod)[1].replace("/results", "results")
-    for number in range(count):
+    assert command.endswith(f"/{count}")
+    command = command.removesuffix(str(count)) + str(tasks)
+    for number in range(tasks):
         assert shell(command, folder, JOB_COMPLETION_INDEX=str(number)).returncode == 0
     assert shell("s2sim sweep merge results", folder).returncode == 0
     assert SweepResult.load(folder / "rates").to_csv() == SweepResult.load(folder / "results").to_csv()

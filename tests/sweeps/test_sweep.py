@@ -4,20 +4,20 @@ import csv
 import io
 import os
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import pytest
 
 import s2sim
 from s2sim.errors import S2SimError
 from s2sim.sweeps import sweep as sweep_module
-from s2sim.sweeps.engine import Processes
-from s2sim.sweeps.store import SweepResult
+from s2sim.sweeps.store import FILE, SweepResult, SweepStore
 from s2sim.sweeps.study import Study
-from s2sim.sweeps.sweep import merge_shards
+from s2sim.sweeps.sweep import Processes, merge_shards
 
 STUDY = {
     "base": {"trace": "ncf", "reducers": ["union", "topk:density=0.01"], "topology": "tcp-10g"},
@@ -35,6 +35,7 @@ def swept(tmp_path_factory):
     return s2sim.sweep(STUDY, out=tmp_path_factory.mktemp("sweep"), jobs=1)
 
 
+@pytest.mark.slow
 def test_a_row_is_that_of_a_run(swept):
     assert swept.counts == {"done": 4}
     for cell in Study.load(STUDY).cells():
@@ -145,7 +146,7 @@ def test_a_script_needs_no_guard(tmp_path):
 def test_a_cell_whose_process_is_killed_fails_alone(tmp_path, monkeypatch):
     engine = Processes(2, "off")
     jobs = sweep_module.plan_sweep(Study.load(COLLECTIVE), sweep_module.SweepStore(tmp_path / "x.sqlite")).jobs
-    monkeypatch.setattr("s2sim.sweeps.engine.compute_jobs", _killing)
+    monkeypatch.setattr("s2sim.sweeps.sweep.compute_jobs", _killing)
     for job in jobs:
         engine.submit((job,))
     outcomes = []
@@ -231,3 +232,13 @@ def test_dask_says_the_same_although_a_worker_is_killed(swept, tmp_path):
         found = s2sim.sweep(STUDY, out=tmp_path, dask=cluster.scheduler_address, watcher=kill_one)
     assert killed
     assert found.to_csv() == swept.to_csv()
+
+
+def test_a_damaged_store_is_named(tmp_path):
+    s2sim.sweep(COLLECTIVE, out=tmp_path, jobs=1)
+    with closing(sqlite3.connect(tmp_path / FILE)) as store, store:
+        store.execute("UPDATE studies SET axes = ?", (b"\xff",))
+    with pytest.raises(S2SimError, match="is damaged"):
+        SweepResult.load(tmp_path)
+    with closing(SweepStore(tmp_path / FILE)) as store, pytest.raises(S2SimError, match="is damaged"):
+        store.latest()

@@ -243,7 +243,7 @@ def test_the_kit_warns_where_nothing_but_the_gpu_work_is_missing():
         (Random, "other values when it is run again"),
         (Hangs, "fails with 2 ranks.*hang"),
         (Murmurs, "a refusal names their number: not possible"),
-        (RefusesAll, "refuses 1, 2, 5 ranks"),
+        (RefusesAll, "refuses 1, 2, 3 ranks"),
         (Halves, "has to be unbiased"),
         (TwiceAsOften, "is not so many times the mean"),
         (Forgets, "is not the gradient"),

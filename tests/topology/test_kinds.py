@@ -1,6 +1,7 @@
 """What holds for every kind of fabric: conformance, descriptions, cuts and routings."""
 
 from collections import defaultdict
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -17,6 +18,7 @@ NVLINK = '[nvlink]\nrate = "40GB/s"\nlatency = "300ns"'
 PCIE = '[pcie]\nrate = "12GB/s"\nlatency = "500ns"'
 LINK = 'rate = "10GB/s"\nlatency = "250ns"'
 FAST = 'rate = "100GB/s"'
+GRAPH = f'kind = "graph"\nfile = "{Path(__file__).parent}/jellyfish.edges"'
 
 FABRICS = {
     "tree": ('kind = "fat-tree"\nhosts_per_leaf = 3\nuplinks_per_leaf = 2', {}),
@@ -58,6 +60,10 @@ FABRICS = {
         'kind = "rail-optimised"',
         {"gpus": 2, "node": NVLINK, "nic": "count = 2", "top": 'routing = "ecmp"'},
     ),
+    "graph": (GRAPH, {"gpus": 4, "node": NVLINK, "nic": "count = 2"}),
+    "drawn graph": (GRAPH, {"top": 'routing = "ecmp"'}),
+    "graph by paths": (f"{GRAPH}\npaths = 3", {"top": 'routing = "k-shortest"'}),
+    "hosts alone": (GRAPH.replace("jellyfish", "direct"), {"top": 'routing = "ecmp"', "nic": FAST}),
 }
 
 
@@ -120,7 +126,12 @@ def test_the_seed_matters_where_a_routing_draws(make, text):
 def test_every_routing_that_a_kind_has_and_no_other(make):
     for name, kind in KINDS.items():
         for routing in ROUTINGS if kind.routings else ():
-            text = make.toml(f'kind = "{name}"', top=f'routing = "{routing}"')
+            text = make.toml(GRAPH if name == "graph" else f'kind = "{name}"', top=f'routing = "{routing}"')
+            if routing == "explicit" and routing in kind.routings:
+                # Of files that have routes, see `test_simgrid`.
+                with pytest.raises(TopologyError, match="explicit' is that of platforms of SimGrid"):
+                    make.shape(text)
+                continue
             if routing in kind.routings:
                 assert describe_cluster(make.cluster(text, 8))["routing"] == routing
                 continue

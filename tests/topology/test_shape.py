@@ -82,7 +82,7 @@ def test_missing_files_and_names(tmp_path):
 
 def test_overrides():
     shape = load_shape("fat-tree", ["nic.rate=400Gbps", "fabric.hosts_per_leaf=8", "routing=spray", "nic.count=1"])
-    assert shape.nic.rate_Bps == shape.link.rate_Bps == shape.host_link_of(shape.nodes[0]).rate_Bps == 50e9
+    assert shape.nic.rate_Bps == shape.link.rate_Bps == 50e9
     assert (shape.hosts_per_leaf, shape.routing, shape.lanes_per_node) == (8, "spray", 1)
     assert {q.field: q.kind for q in shape.quantities}["nic.rate"] == "user"
     assert load_shape("fat-tree", ["nic.rate=1Gbps", "nic.rate=2Gbps"]).nic.rate_Bps == 0.25e9
@@ -105,8 +105,9 @@ def test_one_rate_stands_for_both(make):
     both = make.shape(make.toml(SWITCH, nic='rate = "10Gbps"\nlatency = "1us"'))
     assert only_link.nic.rate_Bps == make.rate_Bps
     assert only_nic.link.rate_Bps == 1.25e9
-    link = both.host_link_of(both.nodes[0])
-    assert (link.rate_Bps, link.latency_ps) == (1.25e9, 1_250_000)
+    fabric = build_cluster(both, 2).fabric
+    links = fabric.blocks["nic.out"].part
+    assert (set(fabric.rate_Bps[links]), set(fabric.latency_ps[links])) == ({1.25e9}, {1_250_000})
 
 
 @pytest.mark.parametrize("workers", [0, -1, 2.0, True, "4"])

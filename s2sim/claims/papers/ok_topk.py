@@ -1,30 +1,25 @@
 """Ok-Topk: fewer than 6k words whatever the number of ranks, and 3.29 to 12.95 times faster on 256 GPUs."""
 
-from __future__ import annotations
-
 from itertools import product
 
 import numpy as np
 
 from s2sim.claims.grid import ClusterSetting, GridRecorder
-from s2sim.claims.paper import Claim, Paper, PaperEffort, PaperPart, Table, judge_condition
+from s2sim.claims.paper import PaperEffort, PaperPart, PaperTexts, Table, listed, on_both_bases
 from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.reducers.run import reduce_once
 
+_TEXTS = PaperTexts("ok-topk")
 MAX_WORDS, MIN_WORDS = 6, 2
 """Words a kept element that Ok-Topk sends at most, and that any all-reduce of pairs sends at least, times (P-1)/P."""
 _ELEMENTS, _DENSITY = 100_000, 0.01
 _REDUCERS = ("dense", "topk:density=0.01", "gtopk:density=0.01", "sparcml:density=0.01", "ok-topk:density=0.01")
 _OURS = _REDUCERS[-1]
-PUBLISHED = (3.29, 12.95)
 _NOTICED = 0.01
 
 
 def words_sent(reducer: str, ranks: int, *, skewed: bool) -> float:
-    """Return the words that the busiest rank sends for each element kept, over (P-1)/P.
-
-    Gradients are normal, with ``skewed`` larger where they begin, so that regions of equal size have unequal shares.
-    """
+    """Return the busiest rank's words per kept element over (P-1)/P, of gradients that are normal, or ``skewed``."""
     fade = np.linspace(3, 0.1, _ELEMENTS, dtype=np.float32) ** 2 if skewed else np.ones(_ELEMENTS, np.float32)
     arrays = [np.random.default_rng(rank).standard_normal(_ELEMENTS, np.float32) * fade for rank in range(ranks)]
     kept = _ELEMENTS * _DENSITY
@@ -41,27 +36,11 @@ def _volume(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     own = [value for (name, _), values in found.items() if name == "ok-topk" for value in values]
     growth = max(found["topk", counts[-1]]) / max(found["topk", counts[0]])
     ours = max(found["ok-topk", counts[-1]]) / max(found["ok-topk", counts[0]])
+    low, high, first, last = min(own), max(own), counts[0], counts[-1]
+    bounds = {"least": MIN_WORDS, "most": MAX_WORDS, "low": low, "high": high, "first": first, "last": last}
     claims = (
-        Claim(
-            "each rank sends fewer than 6k(P-1)/P words",
-            "summary of the paper by rajatbisht.net; abstract",
-            f"at most {MAX_WORDS}k, no sparse all-reduce below {MIN_WORDS}k",
-            f"{min(own):.2f}k to {max(own):.2f}k for {counts[0]} to {counts[-1]} ranks",
-            judge_condition(min(own) >= MIN_WORDS and max(own) < MAX_WORDS),
-            "reproduced where every number of ranks stays between both bounds",
-            "real messages of gradients with even and with uneven parts; regions follow where large values are",
-        ),
-        Claim(
-            "what is sent does not grow with the number of ranks, where gathered pairs grow with it",
-            "abstract",
-            "asymptotically optimal",
-            f"from {counts[0]} to {counts[-1]} ranks Ok-Topk sends {ours:.2f} times as much, gathered pairs "
-            f"{growth:.2f} times",
-            judge_condition(ours < counts[-1] / counts[0] / 4 < growth),
-            "reproduced where Ok-Topk grows less than a quarter as much as the ranks, and gathered pairs more",
-            "pairs go to the owners of regions, who send their sums on: no pair goes to all ranks but what is "
-            "left of all",
-        ),
+        _TEXTS.claim("words", low >= MIN_WORDS and high < MAX_WORDS, **bounds),
+        _TEXTS.claim("growth", ours < last / first / 4 < growth, first=first, last=last, own=ours, pairs=growth),
     )
     rows = tuple(
         (name, *(f"{found[name, ranks][0]:.2f}k / {found[name, ranks][1]:.2f}k" for ranks in counts)) for name in names
@@ -80,7 +59,7 @@ def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     rows = []
     over: dict[str, list[float]] = {}
     for ranks in counts:
-        recorder = GridRecorder(_REDUCERS, ranks, "after-backward")
+        recorder = GridRecorder(_REDUCERS, ranks, "after-backward", effort)
         for place in places:
             gains = recorder.gains("bert-base", place, 8)
             times_s = {"dense": gains[0].dense_s, **{gain.reducer: gain.time_s for gain in gains}}
@@ -89,47 +68,12 @@ def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             rows.append((f"{ranks} GPUs, {place.name}", *(f"{1e3 * seconds:.0f} ms" for seconds in times_s.values())))
             progress.advance()
     every = [value for values in over.values() for value in values]
+    spans = {name.partition(":")[0]: f"{min(values):.2f}x to {max(values):.2f}x" for name, values in over.items()}
     claims = (
-        Claim(
-            "BERT trains 3.29 to 12.95 times as fast as with other all-reduces on 256 GPUs",
-            "abstract",
-            f"{PUBLISHED[0]}x to {PUBLISHED[1]}x",
-            f"{min(every):.2f}x to {max(every):.2f}x on {' and '.join(map(str, counts))} GPUs",
-            "not testable",
-            "missing: gradients of 256 ranks (64 are recorded), what MPI over Aries takes from host to host, and what "
-            "the others' host code takes",
-            "with 40 to 80 Gb/s from node to node, backward and forward of 8 sequences take most of an iteration here",
-        ),
-        Claim(
-            "it is faster than dense, gathered pairs, gTop-k and SparCML's way (TopkDSA)",
-            "abstract",
-            "-",
-            ", ".join(
-                f"{name.partition(':')[0]} {min(values):.2f}x to {max(values):.2f}x" for name, values in over.items()
-            ),
-            judge_condition(min(every) > 1 + _NOTICED),
-            f"reproduced where it beats each of them by over {_NOTICED:.0%} at both rates",
-            "gTop-k's tree takes few messages and is as fast with these numbers of ranks; Ok-Topk's bytes grow less",
-        ),
+        _TEXTS.claim("bert", "not testable", low=min(every), high=max(every), counts=" and ".join(map(str, counts))),
+        _TEXTS.claim("fastest", min(every) > 1 + _NOTICED, ours=listed(spans, "{0} {1}"), noticed=_NOTICED),
     )
-    columns = ("cluster", *(name.partition(":")[0] for name in ("dense", *_REDUCERS[1:])))
-    return PaperPart(claims, (Table("An iteration of BERT-base, 8 sequences a GPU", columns, tuple(rows)),))
+    return PaperPart(claims, (_TEXTS.table("bert", rows),))
 
 
-PAPER = Paper(
-    name="ok-topk",
-    title="Near-Optimal Sparse Allreduce for Distributed Deep Learning",
-    source="Li and Hoefler, PPoPP 2022; github.com/Shigangli/Ok-Topk",
-    claimed="fewer than 6k words on any number of ranks; 3.29 to 12.95 times faster for BERT on 256 GPUs",
-    setup=(
-        "volumes: 100,000 normal values a rank, 1 % kept, thresholds of a first step",
-        "iterations: BERT-base, 8 sequences of 512 tokens, one P100 a node on a dragonfly, the exchange after backward",
-    ),
-    assumed=(
-        "Piz Daint's Aries is a dragonfly of 40 or 80 Gb/s a node with messages through the host; NCCL stands for MPI",
-        "sequences have 512 tokens in the profile, 128 in the authors' scripts",
-        "the paper's text was not read: abstract, code and a third party's summary were",
-        "what it does to accuracy was not rebuilt: s2sim train runs this reducer in the loop of small models",
-    ),
-    parts=(_volume, _speed),
-)
+PAPER = _TEXTS.paper(_volume, on_both_bases(_speed))

@@ -1,8 +1,7 @@
 """Claims of communication, speed and error of S2 Reducer, with its baselines on a cluster."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
+from functools import partial
 from itertools import starmap
 from typing import TypeAlias
 
@@ -17,76 +16,34 @@ from s2sim.units import format_ratio
 # By cluster, then by reducer.
 Times: TypeAlias = dict[str, dict[str, SweepTime]]
 
-_REDUCERS = {
-    "union": "union",
-    "S2, authors": "s2:preset=authors-lstm,ef=false",
-    "S2, authors, with feedback": "s2:preset=authors-lstm,ef=true",
-    "S2, repaired": "s2:rows=3,cells=4,ef=false",
-    "S2, repaired, with feedback": "s2:rows=3,cells=4,ef=true",
-    "S2, exact": "s2-exact",
-}
-_WHY = {
-    "S2, authors": "cells for a thousandth of the values: the optimizer steps by noise",
-    "S2, authors, with feedback": "feedback adds up errors that are larger than the gradient",
-    "S2, repaired": "what is read from three rows is off by some per cent",
-    "S2, repaired, with feedback": "rows are off by some per cent; what is fed back fills ever more of them",
-    "S2, exact": "every value comes back but for float32's rounding of a sum",
-}
+_TEXTS = paper.PaperTexts("s2-reducer")
+_REDUCERS = _TEXTS.figures["reducers"]
+_IN_THE_LOOP = tuple(name for name in _REDUCERS if name != "union")
 _SAVED, _POINTS, _SPEEDUP = 0.81, 0.05, 1.8
-_ABSTRACT = "abstract; model, baseline and network not given"
-_NEAR = f"reproduced where ours is within {100 * _POINTS:.0f} points of 81 %"
 
 
 def in_the_loop(effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     """Return the accuracy claim for every setting."""
     loop = TrainingComparison(
-        "lstm-lm:width=32,sequences=8,length=16",
-        _REDUCERS,
-        workers=4,
-        steps=50 if effort.quick else 400,
-        seeds=3,
-        reads_text=True,
-    )
-    texts = {name: f"same accuracy in the loop: {name}" for name in _WHY}
-    about = "abstract; accuracy of the paper not read", "no loss"
-    return loop_part(
-        loop,
-        progress,
-        [(text, "abstract", "no loss") for text in texts.values()],
-        lambda found: [loss_claim(found, name, 0.01, texts[name], *about, why) for name, why in _WHY.items()],
-    )
+        "lstm-lm:width=32,sequences=8,length=16", _REDUCERS, workers=4, steps=50, seeds=3, reads_text=True
+    ).for_effort(effort)
+    return loop_part(loop, progress, _TEXTS, _IN_THE_LOOP, partial(loss_claim, most_share=0.01))
 
 
-CLUSTERS = {
-    "100 Gb/s": ("nic.rate=100Gbps", "nic.transport=ib-verbs"),
-    "25 Gb/s": ("nic.rate=25Gbps",),
-    "10 Gb/s": ("nic.rate=10Gbps",),
-    "1 Gb/s": ("nic.rate=1Gbps",),
-}
+CLUSTERS, BASELINES = _TEXTS.figures["clusters"], _TEXTS.figures["baselines"]
 FIRST = "100 Gb/s"
-MODELS = {"GNMT-8": "gnmt-8", "GNMT-16": "gnmt-16", "LSTM": "lstm"}
-# The two translate with the same tables, so that what these take alone is the same.
-TABLES = {"GNMT-8 and 16": "gnmt-8", "LSTM": "lstm"}
-BASELINES = {
-    "dense": "dense",
-    "AllGather": "ag-sparse",
-    "Parallax": "parallax:as_coded=true",
-    "OmniReduce": "authors-omnireduce",
-}
 OURS = _AUTHORS_ROW, _REPAIRED_ROW, _EXACT_ROW = "S2, authors", "S2, repaired", "S2, exact"
 _ALL = (*BASELINES, *OURS)
 
 
-def sweep_model(model: str, progress: ProgressWatcher, *, tables_only: bool) -> Times:
+def sweep_model(model: str, effort: paper.PaperEffort, progress: ProgressWatcher, *, tables_only: bool) -> Times:
     """Return the times of baselines and S2 for a model, or for its tables alone, at every rate."""
     options = f"s2:preset=authors-{model.partition('-')[0]}", "s2:rows=3,cells=4,warm=true", "s2-exact:warm=true"
     names = {option: name for name, option in zip(_ALL, (*BASELINES.values(), *options), strict=True)}
-    spec = RunSpec.of(
-        "tcp-10g", workers=(16,), reducers=tuple(names), profile=model, discipline="after-backward", gpu="rtx-2080"
-    )
+    spec = RunSpec.of(**_TEXTS.figures["run"], reducers=tuple(names), profile=model)
     return {
         cluster: {names[option]: timed for option, timed in found.items()}
-        for cluster, found in sweep(spec, CLUSTERS, progress, tables_only=tables_only).items()
+        for cluster, found in sweep(spec, CLUSTERS, effort, progress, tables_only=tables_only).items()
     }
 
 
@@ -121,7 +78,6 @@ def _saved_views(name: str, times: Times) -> tuple[paper.Table, paper.Chart]:
 
 
 def _speed_views(name: str, times: Times) -> tuple[paper.Table, paper.Chart]:
-    """Return iteration times of a model, and their speed-ups over dense at each rate."""
 
     def faster(what: str, cluster: str) -> float:
         return speedup(times, cluster, what, "dense")
@@ -143,10 +99,15 @@ def _chart(title: str, y: str, names: tuple[str, ...], value: Callable[[str, str
     return paper.Chart(title, "rate of an interface (Gb/s)", y, lines, log_x=True)
 
 
-def in_time(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
+def in_time(effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     """Return these claims, with the times behind them."""
-    whole = {name: sweep_model(model, progress, tables_only=False) for name, model in MODELS.items()}
-    tables = {name: sweep_model(model, progress, tables_only=True) for name, model in TABLES.items()}
+    whole = {
+        name: sweep_model(model, effort, progress, tables_only=False)
+        for name, model in _TEXTS.figures["models"].items()
+    }
+    tables = {
+        name: sweep_model(model, effort, progress, tables_only=True) for name, model in _TEXTS.figures["tables"].items()
+    }
     views = [*starmap(_saved_views, tables.items()), *starmap(_speed_views, whole.items())]
     return paper.PaperPart(
         claims=(*_saving_claims(tables), *_speed_claims(whole), _error_claim(tables)),
@@ -160,40 +121,20 @@ def _saving_claims(tables: dict[str, Times]) -> tuple[paper.Claim, ...]:
     every = [saved_share(each, cluster, _AUTHORS_ROW, "dense") for each in tables.values() for cluster in CLUSTERS]
     first, slowest = times[FIRST], saved_share(times, "1 Gb/s", _AUTHORS_ROW, "OmniReduce")
 
-    def claim(pair: tuple[str, str], text: str, why: str) -> paper.Claim:
-        ours, text = saved_share(times, FIRST, *pair), f"{text} ({name}, {FIRST})"
-        return paper.Claim(
-            text, _ABSTRACT, "81 %", f"{ours:.0%}", paper.judge_condition(abs(ours - _SAVED) <= _POINTS), _NEAR, why
-        )
-
-    return (
-        claim(
-            (_AUTHORS_ROW, "dense"),
-            "81 % less sparse communication: authors' settings against a dense all-reduce of tables",
-            f"the one pairing that the timings shipped with the code allow; over all models and rates it is "
-            f"{min(every):.0%} to {max(every):.0%}, bought with a relative L2 error of "
-            f"{format_ratio(first[_AUTHORS_ROW].error or 0.0, 3)}, more than sending nothing has",
-        ),
-        claim(
-            (_REPAIRED_ROW, "dense"),
-            "the same with sketches whose error is below 1: three rows, four cells a value",
-            f"an error of {format_ratio(first[_REPAIRED_ROW].error or 0.0, 3)} needs more cells than the union has "
-            "values",
-        ),
-        claim(
-            (_EXACT_ROW, "dense"),
-            "the same exactly, by sketches that are peeled: s2-exact",
-            "three rows of 1.3 cells a value give every value back; merged bitmap and packed rows, its baseline "
-            f"OmniReduce, save {saved_share(times, FIRST, 'OmniReduce', 'dense'):.0%} exactly too",
-        ),
-        claim(
-            (_AUTHORS_ROW, "OmniReduce"),
-            "81 % less than the best of its four baselines: authors' settings",
-            f"merged bitmap and packed rows, exact, take {1e3 * first['OmniReduce'].time_s:.1f} ms; S2's encoding, "
-            f"decoding and collectives one after the other {1e3 * first[_AUTHORS_ROW].time_s:.1f} ms; at 1 Gb/s S2 "
-            f"saves {slowest:.0%} of it",
-        ),
-    )
+    merged = saved_share(times, FIRST, "OmniReduce", "dense")
+    merged_ms, own_ms = (1e3 * first[what].time_s for what in ("OmniReduce", _AUTHORS_ROW))
+    said: dict[str, tuple[str, str, dict[str, float]]] = {
+        "saves": (_AUTHORS_ROW, "dense", {"low": min(every), "high": max(every)}),
+        "saves-repaired": (_REPAIRED_ROW, "dense", {}),
+        "saves-exact": (_EXACT_ROW, "dense", {"merged": merged}),
+        "saves-best": (_AUTHORS_ROW, "OmniReduce", {"merged_ms": merged_ms, "own_ms": own_ms, "slowest": slowest}),
+    }
+    claims = []
+    for key, (what, against, figures) in said.items():
+        ours, error = saved_share(times, FIRST, what, against), format_ratio(first[what].error or 0.0, 3)
+        texts = {"place": f"{name}, {FIRST}", "points": 100 * _POINTS, "error": error}
+        claims.append(_TEXTS.claim(key, abs(ours - _SAVED) <= _POINTS, ours=ours, **texts, **figures))
+    return tuple(claims)
 
 
 def _speed_claims(whole: dict[str, Times]) -> tuple[paper.Claim, ...]:
@@ -208,76 +149,23 @@ def _speed_claims(whole: dict[str, Times]) -> tuple[paper.Claim, ...]:
     over = {baseline: [speedup(*place, _AUTHORS_ROW, baseline) for place in places] for baseline in BASELINES}
     ranges = ", ".join(f"{name} {bounds(values)}" for name, values in over.items())
     at_first = max(speedup(times, FIRST, _AUTHORS_ROW, baseline) for times in whole.values() for baseline in BASELINES)
-    names = ", ".join(whole)
-    claimed = (
-        (
-            f"1.8 times as fast as some baseline, at some rate: authors' settings ({names})",
-            [value for values in over.values() for value in values],
-            f"over {ranges}; at {FIRST} at most {at_first:.2f}x",
-        ),
-        (
-            f"1.8 times as fast as the best of its baselines: authors' settings ({names}, all rates)",
-            over_best(_AUTHORS_ROW),
-            "dense layers are most of what travels, and merging bitmaps and packing rows leaves little to save",
-        ),
-        (
-            f"the same with an error below 1: repaired and exact sketches ({names}, all rates)",
-            [*over_best(_REPAIRED_ROW), *over_best(_EXACT_ROW)],
-            "both send more than the rows of the union",
-        ),
-    )
+    claimed = {
+        "faster": [value for values in over.values() for value in values],
+        "faster-best": over_best(_AUTHORS_ROW),
+        "faster-repaired": [*over_best(_REPAIRED_ROW), *over_best(_EXACT_ROW)],
+    }
+    figures = {"models": ", ".join(whole), "ranges": ranges, "first": FIRST, "at_first": at_first}
     return tuple(
-        paper.Claim(text, _ABSTRACT, "1.8x", bounds(ours), paper.judge_in_range(ours, _SPEEDUP), paper.IN_RANGE, why)
-        for text, ours, why in claimed
+        _TEXTS.claim(key, paper.judge_in_range(ours, _SPEEDUP), ours=bounds(ours), **figures)
+        for key, ours in claimed.items()
     )
 
 
 def _error_claim(tables: dict[str, Times]) -> paper.Claim:
     errors = {name: times[FIRST][_AUTHORS_ROW].error or 0.0 for name, times in tables.items()}
     repaired = max(times[FIRST][_REPAIRED_ROW].error or 0.0 for times in tables.values())
-    return paper.Claim(
-        "same accuracy: what authors' settings recover of the tables' sum",
-        "abstract; settings of the code",
-        "no loss",
-        " and ".join(f"{format_ratio(error, 3)} ({name})" for name, error in errors.items()) + " relative L2 error",
-        paper.judge_condition(max(errors.values()) < 1),
-        "reproduced where the relative L2 error of the aggregate is below 1, which sending nothing has",
-        "as many cells as a quarter (GNMT) or a thousandth (LSTM) of one rank's values cannot hold the sum of 16; the "
-        "code that was measured never writes what it decodes into the gradient, so that its accuracy tells nothing "
-        f"of this; repaired sketches have {repaired:.2g}",
-    )
+    ours = " and ".join(f"{format_ratio(error, 3)} ({name})" for name, error in errors.items())
+    return _TEXTS.claim("error", max(errors.values()) < 1, ours=ours, repaired=repaired)
 
 
-PAPER = paper.Paper(
-    name="s2-reducer",
-    title="S2 Reducer: High-Performance Sparse Communication to Accelerate Distributed Deep Learning",
-    source="Ge, Fu, Lai, Deng and Li, ICASSP 2022, arXiv:2110.02140; github.com/GeKeShi/Sparse_Sketch_Reducer",
-    claimed="81 % less sparse communication, 1.8 times as fast as the state of the art, at the same accuracy",
-    setup=(
-        "16 GPUs, 4 nodes of 4 RTX 2080, one interface a node: 100 Gb/s InfiniBand, TCP at 25, 10 and 1 Gb/s; NCCL",
-        (
-            "models by layer table: GNMT-8, GNMT-16 (two tables of 32,317 x 1024) and LSTM (one of 28,869 x 650); only "
-            "tables are compressed, all else is one dense all-reduce after backward, as the authors' code has it"
-        ),
-        (
-            "its baselines as that code has them: dense all-reduce (which its SparCML becomes), AllGather of int64 "
-            "coordinates, Parallax by rank 0, OmniReduce as merged bitmap and packed rows of the union"
-        ),
-        (
-            "authors' settings: one row of rho x sigma cells, a bitmap in float32, one collective after the other; "
-            "repaired: three rows, four cells for each value of the union, packed bits, all in flight together"
-        ),
-    ),
-    assumed=(
-        (
-            "of the paper only the abstract and the start of the introduction were read: they do not say which model, "
-            "baseline and network 81 % and 1.8x belong to, nor which two models it has beside these three"
-        ),
-        "gradients are those of a recorded word-level LSTM, scaled to the layers; compute is counted from operations",
-        (
-            "the authors' code never writes what it decodes into the gradient, and never zeroes its sketch: here it is "
-            "zeroed and used, as was meant"
-        ),
-    ),
-    parts=(in_time, in_the_loop),
-)
+PAPER = _TEXTS.paper(paper.on_both_bases(in_time), in_the_loop)

@@ -1,7 +1,5 @@
 """All-to-all exchanges: pairs in rounds, or grouped sends and receives to many partners concurrently."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
@@ -9,7 +7,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Blocks, Demand
 from s2sim.collectives.schedules.exchange import Hops, require_uniform_routes
 from s2sim.collectives.schedules.groups import (
@@ -128,7 +126,6 @@ class Pairwise:
         return sum(map(clocked_s, others)) + hops.round_s(last)
 
     def _targets(self, source: Ints, k: int) -> Ints:
-        """Return the receiver of each rank in round k, from 1 on."""
         return source ^ k if self.partners == "xor" else (source + k) % len(source)
 
 
@@ -205,10 +202,8 @@ class SpreadOut:
 
 
 def _grouped_rounds(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
-    """Return the rounds in which each rank sends its blocks to the others, a group of ``partners`` per round.
-
-    Empty blocks, which are most if only some ranks are peers, are not sent.
-    """
+    """Return the rounds in which each rank sends its blocks to the others, a group of ``partners`` per round."""
+    # Empty blocks, which are most if only some ranks are peers, are not sent.
     ranks = demand.ranks
     held = _has_block(demand) if demand.blocks else None
     check_at_once("spread", ranks * (ranks - 1) if held is None else int(held.sum()), "pairwise")
@@ -223,8 +218,7 @@ def _grouped_rounds(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
         rounds = [_partner_pairs(order, groups, shift) for shift in range(groups)]
         if held is not None:
             rounds = [(source[held[source, target]], target[held[source, target]]) for source, target in rounds]
-    sent = [Round(Pattern(source, target), blocks.bytes(source, target)) for source, target in rounds]
-    first, *others = sent
+    first, *others = [Round(Pattern(source, target), blocks.bytes(source, target)) for source, target in rounds]
     steps = (Step(first), *(Step(each, after=(), after_sent=(number,)) for number, each in enumerate(others)))
     return Stage(steps, _block_pieces(blocks, rounds), chain=groups == 1)
 
@@ -262,10 +256,8 @@ def _has_block(demand: Demand) -> Mask:
 
 
 def _partner_pairs(order: Ints, groups: int, shift: int) -> tuple[Ints, Ints]:
-    """Return (source, target) of all pairs from each of ``groups`` sections of ``order`` to the one ``shift`` ahead.
-
-    Every rank begins with the target after its own position.
-    """
+    """Return (source, target) of all pairs from each of ``groups`` sections of ``order`` to the one ``shift`` ahead."""
+    # Every rank begins with the target after its own position.
     cuts = np.arange(groups + 1) * len(order) // groups
     group = np.repeat(np.arange(groups), np.diff(cuts))
     place = np.arange(len(order)) - cuts[group]

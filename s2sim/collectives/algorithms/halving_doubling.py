@@ -7,31 +7,14 @@ Transactions on Parallel and Distributed Systems 8(11), 1997; S. Jeaugey, "PAT: 
 reduce-scatter operations at scale", arXiv 2506.20252, 2025.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
+from s2sim.collectives.schedules import exchange
 from s2sim.collectives.schedules.demand import Demand
-from s2sim.collectives.schedules.exchange import (
-    ChunkMove,
-    Cube,
-    Hops,
-    MemberPairs,
-    chunk_per_member,
-    chunk_totals,
-    distances_below,
-    doubling_exchanges,
-    doubling_time_s,
-    exchange,
-    require_uniform_routes,
-    reverse_moves,
-    single_chunk,
-    stage_of_moves,
-)
 from s2sim.collectives.schedules.groups import Groups, OverGroups, even_groups
 from s2sim.collectives.schedules.schedule import Stage
 from s2sim.errors import OptionError
@@ -56,27 +39,25 @@ class Bruck(OverGroups):
     auto: ClassVar[tuple[str, ...]] = ("barrier",)
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
-        """Return the rounds in which each group does ``kind`` on its part."""
         member = np.arange(groups.members)
         moves = []
-        for distance in distances_below(groups.members):
-            pairs = MemberPairs(member, (member - distance) % groups.members)
-            moves.append(ChunkMove(pairs, member, min(distance, groups.members - distance)))
+        for distance in exchange.distances_below(groups.members):
+            pairs = exchange.MemberPairs(member, (member - distance) % groups.members)
+            moves.append(exchange.ChunkMove(pairs, member, min(distance, groups.members - distance)))
         if kind == "reduce_scatter":
-            moves = reverse_moves(moves)
-        return stage_of_moves(groups.ranks, chunk_per_member(groups), moves)
+            moves = exchange.reverse_moves(moves)
+        return exchange.stage_of_moves(groups.ranks, exchange.chunk_per_member(groups), moves)
 
-    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+    def closed_form_s(self, demand: Demand, hops: exchange.Hops) -> float:
         """Return the time without shared links, on routes of one latency and rate.
 
         Round j takes L + b/B, b the most that min(2^j, P - 2^j) ranks in a row contribute; ceil(log2 P)·L + (P-1)/P·D/B
         for equal contributions, ceil(log2 P)·L for a barrier.
         """
-        require_uniform_routes(self.name, hops)
-        sizes = demand.sizes_bytes
-        around = np.concatenate([[0.0], np.cumsum(np.tile(sizes, 2))])
+        exchange.require_uniform_routes(self.name, hops)
+        around = np.concatenate([[0.0], np.cumsum(np.tile(demand.sizes_bytes, 2))])
         total = 0.0
-        for distance in distances_below(demand.ranks):
+        for distance in exchange.distances_below(demand.ranks):
             count = min(distance, demand.ranks - distance)
             total += hops.round_s(float((around[count:] - around[:-count]).max()))
         return total
@@ -113,12 +94,11 @@ class HalvingDoubling(OverGroups):
         check_options(self, self.name)
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
-        """Return the rounds in which each group does ``kind`` on its part."""
         near_first = self._gathers_near_first(kind)
         if kind != "all_reduce":
-            return exchange(kind, groups, near_first=near_first)
-        cube = Cube(groups.members)
-        halving, doubling = doubling_exchanges(cube, near_first=near_first)
+            return exchange.exchange(kind, groups, near_first=near_first)
+        cube = exchange.Cube(groups.members)
+        halving, doubling = exchange.doubling_exchanges(cube, near_first=near_first)
         chunks, first_chunk = groups, np.zeros(cube.extras, np.int64)
         if cube.extras:
             # Even chunks of the whole part of each group, one for each corner.
@@ -127,22 +107,24 @@ class HalvingDoubling(OverGroups):
             chunks = replace(even, bytes=even.bytes * part_bytes)
         fold = cube.fold(first_chunk, chunks.members, adds=True)
         unfold = cube.fold(first_chunk, chunks.members, adds=False, back=True)
-        return stage_of_moves(groups.ranks, chunk_per_member(chunks), [*fold, *halving, *doubling, *unfold])
+        return exchange.stage_of_moves(
+            groups.ranks, exchange.chunk_per_member(chunks), [*fold, *halving, *doubling, *unfold]
+        )
 
     def _gathers_near_first(self, kind: Kind) -> bool:
         return self.distance == "far-first" or (self.distance is None and kind != "all_reduce")
 
-    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+    def closed_form_s(self, demand: Demand, hops: exchange.Hops) -> float:
         """Return the time without shared links, on routes of one latency and rate.
 
         All-reduce: 2k·L + 2·(2^k - 1)/2^k·D/B, so 2·log2(P)·L + 2·(P-1)/P·D/B for a power of two; with r > 0, 2·(L +
         D/B) more. All-gather and reduce-scatter: see `doubling_time_s`; log2(P)·L + (P-1)/P·D/B for a power of two and
         equal contributions.
         """
-        require_uniform_routes(self.name, hops)
+        exchange.require_uniform_routes(self.name, hops)
         if not demand.shared:
-            return doubling_time_s(demand, hops, near_first=self._gathers_near_first(demand.kind))
-        cube = Cube(demand.ranks)
+            return exchange.doubling_time_s(demand, hops, near_first=self._gathers_near_first(demand.kind))
+        cube = exchange.Cube(demand.ranks)
         halves_s = sum(hops.round_s(demand.buffer_bytes / 2**j) for j in range(1, cube.rounds + 1))
         return 2 * halves_s + (2 * hops.round_s(demand.buffer_bytes) if cube.extras else 0.0)
 
@@ -163,29 +145,28 @@ class RecursiveDoubling(OverGroups):
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "barrier")
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
-        """Return the rounds in which each group does ``kind`` on its part."""
         if kind != "all_reduce":
-            return exchange("all_gather", groups, near_first=True)
-        cube = Cube(groups.members)
-        _, doubling = doubling_exchanges(cube, near_first=True)
+            return exchange.exchange("all_gather", groups, near_first=True)
+        cube = exchange.Cube(groups.members)
+        _, doubling = exchange.doubling_exchanges(cube, near_first=True)
         first_chunk = np.zeros(cube.extras, np.int64)
         moves = [
             *cube.fold(first_chunk, 1, adds=True),
-            *(ChunkMove(move.pairs, np.zeros_like(move.first), 1, adds=True) for move in doubling),
+            *(exchange.ChunkMove(move.pairs, np.zeros_like(move.first), 1, adds=True) for move in doubling),
             *cube.fold(first_chunk, 1, adds=False, back=True),
         ]
-        return stage_of_moves(groups.ranks, single_chunk(groups), moves)
+        return exchange.stage_of_moves(groups.ranks, exchange.single_chunk(groups), moves)
 
-    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+    def closed_form_s(self, demand: Demand, hops: exchange.Hops) -> float:
         """Return the time without shared links, on routes of one latency and rate.
 
         All-reduce: k·(L + D/B), with r > 0 two rounds more. All-gather: see `doubling_time_s`; log2(P)·L + (P-1)/P·D/B
         for a power of two and equal contributions. Barrier: k·L, with r > 0 two rounds more.
         """
-        require_uniform_routes(self.name, hops)
+        exchange.require_uniform_routes(self.name, hops)
         if not demand.shared:
-            return doubling_time_s(demand, hops, near_first=True)
-        cube = Cube(demand.ranks)
+            return exchange.doubling_time_s(demand, hops, near_first=True)
+        cube = exchange.Cube(demand.ranks)
         return (cube.rounds + (2 if cube.extras else 0)) * hops.round_s(demand.buffer_bytes)
 
 
@@ -220,36 +201,34 @@ class Pat(OverGroups):
             raise OptionError(f"pat: aggregation={limit} must be a power of two, 1 or more: trees join in pairs")
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
-        """Return the rounds in which each group does ``kind`` on its part."""
         moves = self._moves(groups.members)
         if kind == "reduce_scatter":
-            moves = reverse_moves(moves)
-        return stage_of_moves(groups.ranks, chunk_per_member(groups), moves)
+            moves = exchange.reverse_moves(moves)
+        return exchange.stage_of_moves(groups.ranks, exchange.chunk_per_member(groups), moves)
 
-    def _moves(self, members: int) -> list[ChunkMove]:
-        """Return the rounds of the all-gather."""
+    def _moves(self, members: int) -> list[exchange.ChunkMove]:
         member = np.arange(members)
         power = 1 << (members - 1).bit_length()
         # Distance between trees that advance in the same round, P'/A; 1 if no message reaches the limit.
         spacing = max(1, power // (self.aggregation or power))
         moves = []
-        for distance in reversed(distances_below(members)):
-            pairs = MemberPairs(member, (member + distance) % members)
+        for distance in reversed(exchange.distances_below(members)):
+            pairs = exchange.MemberPairs(member, (member + distance) % members)
             # A message sends the contributions at offset v - distance from their owners, and multiples of `together`
             # from there, to offset v.
             together = max(spacing, 2 * distance)
             for offset in range(distance, min(together, members), 2 * distance):
                 count = -(-(members - offset) // together)
-                moves.append(ChunkMove(pairs, member, count, -together, distance - offset))
+                moves.append(exchange.ChunkMove(pairs, member, count, -together, distance - offset))
         return moves
 
-    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+    def closed_form_s(self, demand: Demand, hops: exchange.Hops) -> float:
         """Return the time without shared links, on routes of one latency and rate.
 
         Equal contributions of b bytes take L + n·b/B a round, n the contributions of its message; for a power of two
         (log2(A) + P/A - 1)·L + (P-1)·b/B, and log2(P)·L + (P-1)·b/B without a limit. Unequal ones take the largest
         message of each round.
         """
-        require_uniform_routes(self.name, hops)
+        exchange.require_uniform_routes(self.name, hops)
         sizes, moves = demand.sizes_bytes[None], self._moves(demand.ranks)
-        return sum((hops.round_s(float(chunk_totals(sizes, move).max())) for move in moves), 0.0)
+        return sum((hops.round_s(float(exchange.chunk_totals(sizes, move).max())) for move in moves), 0.0)

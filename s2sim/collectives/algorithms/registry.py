@@ -1,7 +1,5 @@
 """The registry of algorithms and their interface."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -9,15 +7,16 @@ from typing import ClassVar, Protocol, cast
 
 import numpy as np
 
-from s2sim.collectives.algorithms.chain import Chain
+from s2sim.collectives.algorithms.msccl import read_msccl
 from s2sim.collectives.algorithms.ring import Ring
-from s2sim.collectives.algorithms.tree import DoubleBinaryTree, tree_stage, up_and_down
+from s2sim.collectives.algorithms.tree import Chain, DoubleBinaryTree, tree_stage, up_and_down
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
 from s2sim.collectives.schedules.groups import group_of_all, schedule_of
 from s2sim.collectives.schedules.pipeline import groups_in_orders
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.errors import OptionError
+from s2sim.files import user_path
 from s2sim.options import build, option_text, split_option_string
 from s2sim.registry import Registry
 from s2sim.topology.cluster import Cluster
@@ -34,7 +33,6 @@ class ExplicitRings:
     orders: tuple[tuple[int, ...], ...]  # All ranks in the order of each ring
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule."""
         groups = groups_in_orders(demand, np.array(self.orders, np.int64))
         return schedule_of(demand, option_text(self._ring), self._ring.stage(demand.kind, groups))
 
@@ -59,10 +57,8 @@ class ExplicitTrees:
     chunks: int  # Pieces of a tree's part
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
-        """Return the schedule."""
         trees = up_and_down([np.array(parents, np.int64) for parents in self.parents])
-        stage = tree_stage(group_of_all(demand), trees, self.chunks)
-        return schedule_of(demand, option_text(self._trees), stage)
+        return schedule_of(demand, option_text(self._trees), tree_stage(group_of_all(demand), trees, self.chunks))
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time where messages share nothing: that of double binary trees."""
@@ -86,15 +82,15 @@ ALGORITHMS = Registry(
         "pat": "s2sim.collectives.algorithms.halving_doubling:Pat",
         "direct": "s2sim.collectives.algorithms.all_to_all:Direct",
         "binary-tree": "s2sim.collectives.algorithms.tree:BinaryTree",
-        "hierarchical": "s2sim.collectives.algorithms.hierarchical:HierarchicalAllReduce",
-        "torus": "s2sim.collectives.algorithms.torus:Torus",
-        "parameter-server": "s2sim.collectives.algorithms.aggregators:ParameterServer",
-        "in-network": "s2sim.collectives.algorithms.aggregators:InNetwork",
-        "nvls-tree": "s2sim.collectives.algorithms.aggregators:NvlsTree",
+        "hierarchical": "s2sim.collectives.algorithms.levels:HierarchicalAllReduce",
+        "torus": "s2sim.collectives.algorithms.ring:Torus",
+        "parameter-server": "s2sim.collectives.algorithms.levels:ParameterServer",
+        "in-network": "s2sim.collectives.algorithms.levels:InNetwork",
+        "nvls-tree": "s2sim.collectives.algorithms.levels:NvlsTree",
         "pairwise": "s2sim.collectives.algorithms.all_to_all:Pairwise",
         "spread": "s2sim.collectives.algorithms.all_to_all:SpreadOut",
         "binomial": "s2sim.collectives.algorithms.tree:Binomial",
-        "chain": "s2sim.collectives.algorithms.chain:Chain",
+        "chain": "s2sim.collectives.algorithms.tree:Chain",
     },
 )
 
@@ -117,10 +113,16 @@ class Algorithm(Protocol):
         """Return the time in seconds where messages take these ways and no two share a link direction."""
 
 
+def read_algorithm(text: str) -> Algorithm:
+    """Return the algorithm of an option string, or of the file of MSCCL that a text ending in ``.xml`` names."""
+    if text.endswith(".xml"):
+        return cast("Algorithm", read_msccl(user_path(text, OptionError)))
+    return _read_options(text)
+
+
 # Libraries name their algorithms by the same option strings for every size, group and cluster.
 @cache
-def read_algorithm(text: str) -> Algorithm:
-    """Return the algorithm of an option string."""
+def _read_options(text: str) -> Algorithm:
     name, options = split_option_string(text)
     return cast("Algorithm", build(ALGORITHMS.get(name), options, name))
 

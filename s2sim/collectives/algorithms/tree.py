@@ -1,4 +1,4 @@
-"""Trees of ranks: binary and binomial trees, and the pipelined double binary tree.
+"""Trees of ranks: binary and binomial trees, the pipelined double binary tree, and the pipelined chain.
 
 The latter has two trees over nodes, each for half of the buffer; every rank with children in one tree is a leaf of the
 other, so that both directions of every port are used (Sanders, Speck and Träff, Parallel Computing 35(12), 2009).
@@ -7,13 +7,13 @@ other, so that both directions of every port are used (Sanders, Speck and Träff
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import ceil, floor, sqrt
 from typing import ClassVar
 
 import numpy as np
 
 from s2sim.arrays import Ints
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import (
     ChunkMove,
@@ -25,7 +25,7 @@ from s2sim.collectives.schedules.exchange import (
     stage_of_moves,
 )
 from s2sim.collectives.schedules.groups import Groups, OverGroups, schedule_of
-from s2sim.collectives.schedules.pipeline import Pipeline, channel_count, channel_groups
+from s2sim.collectives.schedules.pipeline import Pipeline, channel_count, channel_groups, mesh_ring_count
 from s2sim.collectives.schedules.schedule import Schedule, Stage
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text
@@ -45,7 +45,6 @@ class BinaryTree(OverGroups):
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "broadcast", "reduce")
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
-        """Return the rounds in which each group does ``kind`` on its part, the first member at the root."""
         down = []
         for depth in range(1, groups.members.bit_length()):
             child = np.arange(2**depth - 1, min(2 ** (depth + 1) - 1, groups.members))
@@ -78,7 +77,6 @@ class Binomial(OverGroups):
     auto: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
-        """Return the rounds in which each group does ``kind`` on its part, from or to its first member."""
         moves = []
         for j in reversed(range((groups.members - 1).bit_length())):
             source = np.arange(0, groups.members - 2**j, 2 ** (j + 1))
@@ -140,6 +138,7 @@ def _chain_tree(tree: Ints, node_of_place: Ints, *, last: bool) -> Ints:
     return parent
 
 
+# With more chunks the fill of the pipeline is below 1 % up to dozens of ranks, and rounds cost simulation time.
 _MAX_CHUNKS = 128
 # Rounds times edges, a byte each.
 _MAX_EDGES = 1 << 30
@@ -214,19 +213,15 @@ class DoubleBinaryTree(OverGroups):
         return schedule_of(demand, text, tree_stage(groups, trees, chunks))
 
     def fitted(self, groups: Groups, cluster: Cluster) -> DoubleBinaryTree:
-        """Return the algorithm with the chunks that suit the rates of the cluster."""
         return replace(self, chunks=self._chunks(groups, _trees_of_members(groups.members), cluster))
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
-        """Return the rounds in which each group does an all-reduce on its part, by trees over its members."""
         return tree_stage(groups, _trees_of_members(groups.members), self.chunks or 1)
 
     def _chunks(self, groups: Groups, trees: Pipeline, cluster: Cluster) -> int:
-        """Return the K that minimises (K - 1)(L + c·b2) + 2h·(L + c·b1), with c = D/2K.
-
-        In K - 1 rounds chunks go up and down concurrently, in about 2h only up or only down; b2 and b1 are the seconds
-        per byte of the busiest link then.
-        """
+        """Return the K that minimises (K - 1)(L + c·b2) + 2h·(L + c·b1), with c = D/2K."""
+        # In K - 1 rounds chunks go up and down concurrently, in about 2h only up or only down; b2 and b1 are the
+        # seconds per byte of the busiest link then.
         if self.chunks is not None or groups.members == 1:
             return self.chunks or 1
         latency_s, both_ways_s, one_way_s = trees.loads(groups, cluster)
@@ -248,3 +243,74 @@ class DoubleBinaryTree(OverGroups):
             return 0.0
         chunks = self.chunks or 1
         return _trees_of_members(demand.ranks).rounds(chunks) * hops.round_s(demand.buffer_bytes / 2 / chunks)
+
+
+_MAX_FITTED_CHUNKS = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Chain(OverGroups):
+    """Every rank passes chunks on to the next, in rank order from the root on: for large messages.
+
+    Chunk c crosses the pair number i in round c + i, so that there are P - 2 + K rounds. All ranks together send
+    (P - 1)·D bytes. Unless the number of ``chunks`` is given, it is the one that the closed form makes fastest.
+    """
+
+    name: ClassVar[str] = "chain"
+    source: ClassVar[str] = "van de Geijn and Watts, Concurrency Pract. Exp. 9(4), 1997"
+    kinds: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
+    auto: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
+    # Chains that run side by side as rings do, each with its part of the buffer; None takes those of a mesh of NVLinks
+    # that has all ranks, else one
+    channels: int | None = None
+    chunks: int | None = None  # Pieces that each channel's part is cut into
+
+    def __post_init__(self) -> None:
+        check_options(self, self.name, channels=1, chunks=1)
+
+    def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
+        """Return the schedule: in every channel its order of ranks, from the root on."""
+        channels = self.channels or mesh_ring_count(cluster)
+        groups = channel_groups(demand, cluster, channels)
+        first = np.argmax(groups.ranks == demand.root, axis=1)
+        from_root = (first[:, None] + np.arange(groups.members)) % groups.members
+        groups = replace(groups, ranks=np.take_along_axis(groups.ranks, from_root, axis=1))
+        fitted = replace(self.fitted(groups, cluster), channels=channels if channels > 1 else None)
+        return schedule_of(demand, option_text(fitted), fitted.stage(demand.kind, groups))
+
+    def fitted(self, groups: Groups, cluster: Cluster) -> Chain:
+        return replace(self, chunks=self._chunks(groups, cluster))
+
+    def stage(self, kind: Kind, groups: Groups) -> Stage:
+        return _line(kind, groups.members).stage(groups, self.chunks or 1)
+
+    def _chunks(self, groups: Groups, cluster: Cluster) -> int:
+        """Return the K that minimises (P - 2 + K)(L + b·D/K), at most one per position."""
+        # L is the largest latency, b are the seconds per byte of the busiest link: the number of pairs that cross it
+        # over its rate.
+        most = int(min(_MAX_FITTED_CHUNKS, max(1, (groups.end[:, -1] - groups.begin[:, 0]).max())))
+        if self.chunks is not None or groups.members <= 2:
+            return self.chunks or 1
+        latency_s, busy_s, _ = _line("broadcast", groups.members).loads(groups, cluster)
+        if latency_s == 0:
+            return most
+        busy_s *= float(groups.bytes.sum(axis=1).max())
+        # Convex in K: the best integer is next to the best real number.
+        best = min(float(most), max(1.0, sqrt((groups.members - 2) * busy_s / latency_s)))
+        return min(floor(best), ceil(best), key=lambda k: (groups.members - 2 + k) * (latency_s + busy_s / k))
+
+    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
+        """Return the time without shared links, on routes of one latency and rate: (P - 2 + K)(L + D/(C·K·B))."""
+        require_uniform_routes(self.name, hops)
+        chunks = self.chunks or 1
+        round_s = hops.round_s(demand.buffer_bytes / (self.channels or 1) / chunks)
+        return _line("broadcast", demand.ranks).rounds(chunks) * round_s
+
+
+def _line(kind: Kind, members: int) -> Pipeline:
+    """Return the pairs of neighbours, from the first member to the last, or for a reduce back."""
+    pair = np.arange(members - 1)
+    reduces = kind == "reduce"
+    sender = members - 1 - pair if reduces else pair
+    receiver = sender - 1 if reduces else sender + 1
+    return Pipeline(1, sender, receiver, np.zeros_like(pair), pair, np.full(len(pair), reduces))

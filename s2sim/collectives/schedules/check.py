@@ -1,16 +1,21 @@
-"""Executes a schedule on arrays and checks the result of the collective."""
+"""Executes a schedule on arrays and checks the result of the collective; writes it as GOAL text for others.
 
-from __future__ import annotations
+LogGOPSim and ATLAHS replay GOAL (Hoefler, Siebert and Lumsdaine, ICPP 2009). It lists what each rank does: ``send``,
+``recv`` and ``calc``, each with a label, and which waits for which: ``b requires a`` for the end of a, and ``b
+irequires a`` for its start. The grammar is that of ``txt2bin`` of LogGOPSim, where ``//`` begins a comment.
+"""
 
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from graphlib import CycleError, TopologicalSorter
+from typing import TypeAlias
 
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
 from s2sim.collectives.schedules.demand import Blocks, Demand
-from s2sim.collectives.schedules.schedule import Schedule
-from s2sim.errors import S2SimError
+from s2sim.collectives.schedules.schedule import Schedule, Step
+from s2sim.errors import OptionError, S2SimError
 
 
 def run_on_values(schedule: Schedule, buffers: Ints, order: Iterable[int] | None = None) -> Ints:
@@ -107,3 +112,109 @@ def check_schedule(schedule: Schedule, *, seed: int = 0) -> None:
         wrong = np.flatnonzero(((result != expected) & expected_positions(demand)).any(axis=1))
         if len(wrong):
             raise S2SimError(f"{schedule.algorithm} leaves a wrong {demand.kind} on rank {wrong[0]} of {demand.ranks}")
+
+
+_MAX_OPERATIONS = 500_000
+
+_HEADER = """\
+// {kind} by {algorithm} on {ranks} ranks{helpers}
+// A rank begins a round when its own part of the rounds before it is done: GOAL has no clock that all ranks share.
+// Every message has a tag of its own. One without bytes is written as 1 byte, because LogGOPSim counts size - 1.
+"""
+
+# ("requires" or "irequires", label): operations of the same rank for the end or the start of which an operation waits.
+# Only sends are waited for by their start, because their bytes leave in order anyway.
+_Dependencies: TypeAlias = dict[tuple[str, str], None]
+
+
+@dataclass(slots=True)
+class _Rank:
+    """The text of one rank; ``delivered`` and ``left`` are the dependencies of delivery and of sending of each step."""
+
+    lines: list[str] = field(default_factory=list)
+    labels: int = 0
+    delivered: list[_Dependencies] = field(default_factory=list)
+    left: list[_Dependencies] = field(default_factory=list)
+
+    def write(self, operation: str) -> str:
+        """Write an operation and return its label."""
+        self.labels += 1
+        self.lines.append(f"l{self.labels}: {operation}")
+        return f"l{self.labels}"
+
+    def order(self, before: _Dependencies, operations: list[str]) -> None:
+        """Write that all operations wait for all of ``before``, through one empty operation if that is shorter."""
+        waited = sorted(before, key=lambda dependency: dependency[0], reverse=True)
+        if len(waited) * len(operations) > len(waited) + len(operations) + 1:
+            point = self.write("calc 0")
+            self.lines += [f"{point} {word} {label}" for word, label in waited]
+            waited = [("requires", point)]
+        self.lines += [f"{label} {word} {other}" for label in operations for word, other in waited]
+
+    def run(self, step: Step, index: int, rounds: list[list[str]]) -> None:
+        """Write the operations of the rank in each round of a step."""
+        before: _Dependencies = {}
+        for other in step.waits(index):
+            before |= self.delivered[other]
+        for other in step.after_sent:
+            before |= self.left[other]
+        left = before
+        for operations in rounds:
+            labels = [self.write(operation) for operation in operations]
+            if labels:
+                self.order(before, labels)
+                sends = [label for label, text in zip(labels, operations, strict=True) if text.startswith("send")]
+                # Without a send in the round, nothing of the rank has to leave.
+                left = {("irequires", label): None for label in sends} or before
+                before = {("requires", label): None for label in labels}
+        self.delivered.append(before)
+        self.left.append(left)
+
+
+def to_goal(schedule: Schedule) -> str:
+    """Return a schedule as GOAL text, with sizes in whole elements.
+
+    The operations of a rank in a step come after its operations in the steps for which the step waits; if it has none
+    in such a step, after those for which that one waits.
+    """
+    patterns = [(step.round.pattern, step.times) for step in schedule.steps]
+    if any(pattern.through_switch for pattern, _ in patterns):
+        raise OptionError(
+            f"{schedule.algorithm} has switches that sum and multicast, which GOAL cannot express: take another "
+            "algorithm"
+        )
+    operations = 2 * sum(times * pattern.messages for pattern, times in patterns)
+    if operations > _MAX_OPERATIONS:
+        raise OptionError(
+            f"{schedule.algorithm} on {schedule.demand.ranks} ranks has {operations} sends and receives, and at most "
+            f"{_MAX_OPERATIONS} are written as GOAL text: take fewer ranks or chunks"
+        )
+    texts = [_Rank() for _ in range(schedule.places)]
+    first_tag = 0
+    for index, step in enumerate(schedule.steps):
+        messages = step.round.pattern.messages
+        rounds = [_operations(schedule, index, time, first_tag + time * messages) for time in range(step.times)]
+        for rank, text in enumerate(texts):
+            text.run(step, index, [each.get(rank, []) for each in rounds])
+        first_tag += step.times * messages
+    header = _HEADER.format(
+        kind=schedule.demand.kind,
+        algorithm=schedule.algorithm,
+        ranks=schedule.demand.ranks,
+        helpers=f" and {schedule.helpers} helpers, numbered after them" if schedule.helpers else "",
+    )
+    # Readers may not accept a rank without operations.
+    blocks = ["\n".join([f"\nrank {n} {{", *(text.lines or ["l1: calc 0"]), "}"]) for n, text in enumerate(texts)]
+    return "\n".join([header + f"num_ranks {schedule.places}", *blocks]) + "\n"
+
+
+def _operations(schedule: Schedule, index: int, time: int, first_tag: int) -> dict[int, list[str]]:
+    pattern, pieces = schedule.steps[index].round.pattern, schedule.stage.pieces(index, time)
+    elements = np.bincount(pieces.message, pieces.stop - pieces.start, pattern.messages).astype(np.int64)
+    sizes = np.maximum(elements * schedule.demand.itemsize, 1).tolist()
+    messages = zip(pattern.src.tolist(), pattern.dst.tolist(), sizes, strict=True)
+    operations: dict[int, list[str]] = {}
+    for tag, (source, target, size) in enumerate(messages, first_tag):
+        operations.setdefault(source, []).append(f"send {size}b to {target} tag {tag}")
+        operations.setdefault(target, []).append(f"recv {size}b from {source} tag {tag}")
+    return operations

@@ -1,7 +1,5 @@
 """What a collective has to do, independent of any algorithm, and the blocks of an all-to-all."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from s2sim.arrays import BlockTable, Floats, Ints, as_table
-from s2sim.collectives.kinds import KINDS, Kind
+from s2sim.collectives import KINDS, Kind
 from s2sim.errors import OptionError, S2SimError, UnitError, unknown_name
 from s2sim.files import read_text
 from s2sim.units import parse_size_bytes

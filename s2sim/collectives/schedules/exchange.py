@@ -8,13 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Floats, Ints
-from s2sim.collectives.kinds import Kind
+from s2sim.arrays import Array, Floats, Ints
+from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import Groups, joined, pattern_of_members
 from s2sim.collectives.schedules.schedule import LazySteps, Pieces, Round, Stage, Step, traffic_between
@@ -41,8 +39,7 @@ def chunk_per_member(groups: Groups) -> Chunks:
 
 def single_chunk(groups: Groups) -> Chunks:
     """Return each group's part as one chunk."""
-    total = groups.bytes.sum(axis=1, keepdims=True)
-    return Chunks(groups.begin[:, :1, None], groups.end[:, -1:, None], total)
+    return Chunks(groups.begin[:, :1, None], groups.end[:, -1:, None], groups.bytes.sum(axis=1, keepdims=True))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -114,7 +111,7 @@ def stage_of_moves(ranks: Ints, chunks: Chunks, moves: Sequence[ChunkMove]) -> S
     return Stage(LazySteps(len(starts) - 1, step), pieces, volume)
 
 
-def chunk_totals(values: NDArray[Any], move: ChunkMove) -> NDArray[Any]:
+def chunk_totals(values: Array, move: ChunkMove) -> Array:
     """Return the sum over the chunks of each message, shape (G, m), of ``values`` of shape (G, c).
 
     Sums of 1, 2, 4, ... consecutive chunks are computed from each other: the cost is logarithmic in their number.

@@ -1,7 +1,5 @@
 """Groups of ranks that run the same rounds concurrently, each on its own part of the buffer."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,7 +10,7 @@ from typing import ClassVar, Self
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.kinds import Kind
+from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import Overheads
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
@@ -227,18 +225,14 @@ def _merge_stages(sides: Sequence[tuple[Stage, Ints]], ranks: int) -> Stage:
     count = len(stages[0].steps)
     steps = LazySteps(count, step) if lazy else [step(at) for at in range(count)]
     wholes = [stage.whole for stage in stages if stage.whole is not None]
-    whole = merger.whole(wholes) if len(wholes) == len(stages) else None
-    return Stage(steps, pieces, volume, stages[0].chain, whole)
+    return Stage(steps, pieces, volume, stages[0].chain, merger.whole(wholes) if len(wholes) == len(stages) else None)
 
 
 class _PatternMerger:
-    """Merges the patterns of one group of each kind into those of all groups, each once.
-
-    ``starts`` are the first ranks of the groups of each kind.
-    """
+    """Merges the patterns of one group of each kind into those of all groups, each once."""
 
     def __init__(self, starts: Sequence[Ints]) -> None:
-        self._starts = starts
+        self._starts = starts  # First ranks of the groups of each kind
         self.known: dict[tuple[Pattern, ...], Pattern] = {}
         self._wholes: dict[tuple[Pattern, ...], Pattern] = {}
 
@@ -295,7 +289,6 @@ def _offset_members(own: Ints, starts: Ints) -> Ints:
 
 
 def _merge_switch_pattern(pattern: Pattern, starts: Ints) -> Pattern:
-    """Return the pattern of groups with a message through switches each."""
 
     def of_all(own: Ints) -> Ints:
         return _offset_members(own, starts).reshape(len(starts), -1).T.reshape(-1)

@@ -4,8 +4,6 @@ A channel goes through each network interface of a node; in a mesh of NVLinks ch
 `s2sim.topology.nvlink_mesh`.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from functools import lru_cache
 

@@ -4,8 +4,6 @@ Over several rounds the largest latency does not count once per round: a ring pa
 turn, a pipeline each latency of its path once. Rounds take a mean latency instead.
 """
 
-from __future__ import annotations
-
 from math import ceil
 from statistics import fmean
 

@@ -265,6 +265,5 @@ class Schedule:
 
     def traffic(self) -> tuple[Ints, Ints]:
         """Return (sent, received) bytes of each rank and helper, int64."""
-        own = self.places - self.concurrent
-        sent, received = self.stage.traffic(self.places)[:, :own] * self.demand.itemsize
+        sent, received = self.stage.traffic(self.places)[:, : self.places - self.concurrent] * self.demand.itemsize
         return sent, received

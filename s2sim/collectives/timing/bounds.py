@@ -1,7 +1,5 @@
 """Lower bounds of collectives by the bandwidth of a topology, and durations of schedules."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from math import floor
@@ -31,8 +29,6 @@ class LowerBound:
 
 
 class _BorderBytes(NamedTuple):
-    """Least bytes over the borders of groups of ranks."""
-
     # out, into: of each group, for any network
     out: Floats
     into: Floats
@@ -117,7 +113,6 @@ def lower_bound(
 
 
 def _cut_times(family: CutFamily, crossings: Sequence[_BorderBytes], *, assisted: bool) -> Iterator[tuple[float, str]]:
-    """Yield the least seconds of each cut of a family, and the derivation."""
     together = sum(each.together for each in crossings)
     directions = (
         ("leave", [each.out for each in crossings], family.egress_Bps),

@@ -3,54 +3,35 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
 
 from s2sim.arrays import Ints
-from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
-from s2sim.collectives.timing.collective_run import MESSAGE_MASK, STEP_SHIFT, CompletedRound, LatePs, dependencies
-from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
-from s2sim.network.base import Network, call_after, call_now_or_after
-from s2sim.topology.cluster import Cluster
+from s2sim.collectives.schedules.schedule import Pattern, Step
+from s2sim.collectives.timing.collective_run import MESSAGE_MASK, STEP_SHIFT, CompletedRound, ScheduleRun
+from s2sim.network.base import call_after, call_now_or_after
 
 
-class MessageLevelRun:
+@dataclass(eq=False)
+class MessageLevelRun(ScheduleRun):
     """A collective in flight in which a rank waits for its own messages only.
 
     The part of a rank in a round is done when the messages that it sends and receives have been delivered; without
     messages, when it could have begun. A rank begins its part of a step when its parts of the steps before are done,
     or, if the step follows the last byte of another, when its own messages of that have been sent. Messages begin once
-    both ends have posted the collective. GOAL texts have the same semantics (`s2sim.collectives.schedules.goal`).
-
-    Parameters are as of `s2sim.collectives.timing.collective_run.CollectiveRun`; ``on_rank_done`` is called with every
-    rank when its part is done.
+    both ends have posted the collective. GOAL texts have the same semantics (`s2sim.collectives.schedules.check`).
+    ``on_rank_done`` is called with every rank when its part is done.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        schedule: Schedule,
-        cluster: Cluster,
-        on_complete: Callable[[], None],
-        *,
-        on_rank_done: Callable[[int], None] | None = None,
-        on_round: Callable[[CompletedRound], None] | None = None,
-        late_ps: LatePs | None = None,
-        on_routes: OnRoutes | None = None,
-    ) -> None:
-        self._network = network
-        self._schedule = schedule
-        self._on_complete = on_complete
-        self._on_rank_done = on_rank_done
-        self._on_round = on_round
-        self._late_ps = late_ps
-        self._numbers = RouteNumbers(network, schedule, cluster, on_routes)
-        self._owner = network.add_owner(self._arrived)
+    on_rank_done: Callable[[int], None] | None = None
+
+    def __post_init__(self) -> None:
+        ScheduleRun.__post_init__(self)
+        schedule = self.schedule
         self._parts: dict[bytes, MessagesByRank] = {}
         self._begun: dict[int, PartialStep] = {}
-        self._missing, self._dependents = dependencies(schedule)
         # By step and rank: number of steps for which the rank still waits; from the first of them that is done.
         self._waiting: dict[int, list[int]] = {}
         self._steps_left = [len(schedule.steps)] * schedule.places
@@ -64,14 +45,14 @@ class MessageLevelRun:
 
     def start(self) -> None:
         """Let all ranks post the collective now."""
-        self.post(range(self._schedule.places))
+        self.post(range(self.schedule.places))
 
     def post(self, ranks: Iterable[int]) -> None:
         """Let some ranks post the collective now, each once; they take part after their launch."""
-        call_now_or_after(self._network.env, self._schedule.launch_ps, partial(self._join, list(ranks)))
+        call_now_or_after(self.network.env, self.schedule.launch_ps, partial(self._join, list(ranks)))
 
     def _join(self, ranks: list[int]) -> None:
-        first = range(1) if self._schedule.stage.chain else np.flatnonzero(self._missing == 0).tolist()
+        first = range(1) if self.schedule.stage.chain else np.flatnonzero(self._missing == 0).tolist()
         for rank in ranks:
             self._here[rank] = True
         for rank in ranks:
@@ -84,7 +65,6 @@ class MessageLevelRun:
         self._go_on()
 
     def _go_on(self) -> None:
-        """Begin all rounds that may begin now, and send their messages."""
         while self._able:
             self._begin(*self._able.pop())
         leaving, self._leaving = self._leaving, []
@@ -92,25 +72,21 @@ class MessageLevelRun:
             numbers = [self._begun[index].numbers[message] for index, message in leaving]
             sizes = [self._begun[index].bytes[message] for index, message in leaving]
             tags = [(index << STEP_SHIFT) + message for index, message in leaving]
-            self._network.send(np.array(numbers), np.array(sizes), self._owner, np.array(tags))
+            self.network.send(np.array(numbers), np.array(sizes), self._owner, np.array(tags))
 
     def _step(self, index: int) -> PartialStep:
-        """Return the state of a step, created when the first rank begins it."""
         if index not in self._begun:
-            step = self._schedule.steps[index]
+            step = self.schedule.steps[index]
             pattern = step.round.pattern
             if pattern.key not in self._parts:
                 self._parts[pattern.key] = messages_by_rank(pattern)
-            numbers, after_ps = self._numbers.of(pattern) if pattern.messages else (np.zeros(0, np.int64),) * 2
-            parts, sizes = self._parts[pattern.key], step.round.bytes.tolist()
-            self._begun[index] = PartialStep(step, parts, self._schedule.places, numbers.tolist(), after_ps, sizes)
+            routes = self._numbers.of(pattern) if pattern.messages else (np.zeros(0, np.int64),) * 2
+            self._begun[index] = PartialStep(step, self._parts[pattern.key], self.schedule.places, *routes)
         return self._begun[index]
 
     def _begin(self, index: int, rank: int) -> None:
-        """Let a rank begin its part of the next round of a step."""
         begun = self._step(index)
-        has = begun.parts.has.get(rank)
-        if has is None:
+        if rank not in begun.parts.has:
             self._release(index, rank, by_sending=True)
             self._finish(index, rank)
             return
@@ -130,20 +106,22 @@ class MessageLevelRun:
         """Send a message for which all senders are ready, once all its ends have posted."""
         absent = next((rank for rank in self._begun[index].parts.ends[message] if not self._here[rank]), None)
         if absent is None:
-            begun = self._begun[index]
-            begun.sent_ps[message] = int(self._network.env.now)
+            self._begun[index].sent_ps[message] = int(self.network.env.now)
             self._leaving.append((index, message))
         else:
             self._held.setdefault(absent, []).append((index, message))
 
     def _arrived(self, tags: Ints) -> None:
-        """Process messages whose last byte has been transmitted."""
         later: dict[int, list[tuple[int, int]]] = {}
         for tag in tags.tolist():
             index, message = tag >> STEP_SHIFT, tag & MESSAGE_MASK
             begun = self._begun[index]
             time = begun.delivered[message]
-            delay_ps = int(begun.after_ps[message]) + self._late(index, time, message)
+            delay_ps = int(begun.after_ps[message])
+            if self.late_ps is not None:
+                if time not in begun.late_ps:
+                    begun.late_ps[time] = self.late_ps(index, time, len(begun.bytes))
+                delay_ps += int(begun.late_ps[time][message])
             later.setdefault(delay_ps, []).append((index, message))
             if time == begun.step.times - 1:
                 for rank in begun.parts.senders[message]:
@@ -152,30 +130,25 @@ class MessageLevelRun:
                         self._release(index, rank, by_sending=True)
         self._deliver(later.pop(0, []))
         for delay_ps in sorted(later):
-            call_after(self._network.env, delay_ps, partial(self._deliver_late, later[delay_ps]))
+            call_after(self.network.env, delay_ps, partial(self._deliver_late, later[delay_ps]))
         self._go_on()
 
     def _deliver_late(self, messages: list[tuple[int, int]]) -> None:
         self._deliver(messages)
         self._go_on()
 
-    def _late(self, index: int, time: int, message: int) -> int:
-        """Return the additional delay of a message."""
-        if self._late_ps is None:
-            return 0
-        begun = self._begun[index]
-        if time not in begun.late_ps:
-            begun.late_ps[time] = self._late_ps(index, time, len(begun.bytes))
-        return int(begun.late_ps[time][message])
-
     def _deliver(self, messages: list[tuple[int, int]]) -> None:
-        """Mark messages as delivered for the ranks at both ends."""
         for index, message in messages:
             begun = self._begun[index]
             time = begun.delivered[message]
             begun.delivered[message] = time + 1
-            if self._on_round is not None:
-                self._note(self._on_round, index, time, message)
+            if self.on_round is not None:
+                ran = begun.ran.setdefault(time, [])
+                ran.append((message, begun.sent_ps[message], int(self.network.env.now)))
+                if len(ran) == len(begun.bytes):
+                    del begun.ran[time]
+                    _, sent_ps, end_ps = np.array(sorted(ran), np.int64).T
+                    self.on_round(CompletedRound(index, time, begun.step.round, int(sent_ps.min()), end_ps, sent_ps))
             for rank in begun.parts.ends[message]:
                 # The rank may be some rounds behind.
                 if begun.time[rank] == time:
@@ -183,18 +156,7 @@ class MessageLevelRun:
                     if begun.open[rank] == 0 and rank in begun.able:
                         self._end_round(index, rank)
 
-    def _note(self, on_round: Callable[[CompletedRound], None], index: int, time: int, message: int) -> None:
-        """Record when a message was sent and delivered, and report the round with its last message."""
-        begun = self._begun[index]
-        ran = begun.ran.setdefault(time, [])
-        ran.append((message, begun.sent_ps[message], int(self._network.env.now)))
-        if len(ran) == len(begun.bytes):
-            del begun.ran[time]
-            _, sent_ps, end_ps = np.array(sorted(ran), np.int64).T
-            on_round(CompletedRound(index, time, begun.step.round, int(sent_ps.min()), end_ps, sent_ps))
-
     def _end_round(self, index: int, rank: int) -> None:
-        """Continue after a rank's part of a round."""
         begun = self._begun[index]
         begun.able.discard(rank)
         begun.time[rank] += 1
@@ -206,13 +168,12 @@ class MessageLevelRun:
             self._able.append((index, rank))
 
     def _finish(self, index: int, rank: int) -> None:
-        """Continue after a rank's part of a step."""
         begun = self._begun[index]
         begun.ranks_left -= 1
         if begun.ranks_left == 0:
             del self._begun[index]
         self._steps_left[rank] -= 1
-        if self._schedule.stage.chain:
+        if self.schedule.stage.chain:
             if self._steps_left[rank]:
                 self._able.append((index + 1, rank))
         else:
@@ -221,55 +182,40 @@ class MessageLevelRun:
             self._leave(rank)
 
     def _release(self, index: int, rank: int, *, by_sending: bool) -> None:
-        """Let a rank begin the steps for which this was the last dependency."""
-        if self._schedule.stage.chain:
+        if self.schedule.stage.chain:
             return
         for dependent, on_sending in self._dependents[index]:
             if on_sending == by_sending:
                 if dependent not in self._waiting:
-                    self._waiting[dependent] = [int(self._missing[dependent])] * self._schedule.places
+                    self._waiting[dependent] = [int(self._missing[dependent])] * self.schedule.places
                 self._waiting[dependent][rank] -= 1
                 if self._waiting[dependent][rank] == 0:
                     self._able.append((dependent, rank))
 
     def _leave(self, rank: int) -> None:
-        """Report that a rank is done, and at last that all are."""
         self._ranks_left -= 1
-        if self._on_rank_done is not None:
-            self._on_rank_done(rank)
+        if self.on_rank_done is not None:
+            self.on_rank_done(rank)
         if self._ranks_left == 0:
-            self._on_complete()
+            self.on_complete()
 
 
-@dataclass(slots=True)
 class PartialStep:
     """A step that some rank has begun, and that some rank has not done."""
 
-    step: Step
-    parts: MessagesByRank
-    ranks_left: int
-    numbers: list[int]
-    after_ps: Ints
-    bytes: list[float]
-    # By rank: its round, its messages in that which have not been delivered, those of the last round not yet sent
-    time: dict[int, int] = field(init=False)
-    open: dict[int, int] = field(init=False)
-    leaving: dict[int, int] = field(init=False)
-    # By message: how often it has been delivered, when it was sent last, senders that have not begun its next round
-    delivered: list[int] = field(init=False)
-    sent_ps: list[int] = field(init=False)
-    senders_left: list[int] = field(init=False)
-    able: set[int] = field(default_factory=set)  # Ranks that have begun their part of a round
-    late_ps: dict[int, Ints] = field(default_factory=dict)  # Of the messages of each round
-    ran: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        self.time = dict.fromkeys(self.parts.has, 0)
-        self.open = {rank: len(messages) for rank, messages in self.parts.has.items()}
-        self.leaving = {rank: len(messages) for rank, messages in self.parts.sends.items()}
-        self.delivered = [0] * len(self.bytes)
-        self.sent_ps = [0] * len(self.bytes)
-        self.senders_left = [len(senders) for senders in self.parts.senders]
+    def __init__(self, step: Step, parts: MessagesByRank, ranks: int, numbers: Ints, after_ps: Ints) -> None:
+        self.step, self.parts, self.ranks_left = step, parts, ranks
+        self.numbers, self.after_ps, self.bytes = numbers.tolist(), after_ps, step.round.bytes.tolist()
+        # By rank: its round, its messages in that which have not been delivered, those of the last round not yet sent
+        self.time = dict.fromkeys(parts.has, 0)
+        self.open = {rank: len(messages) for rank, messages in parts.has.items()}
+        self.leaving = {rank: len(messages) for rank, messages in parts.sends.items()}
+        # By message: how often it has been delivered, when it was sent last, senders that have not begun its next round
+        self.delivered, self.sent_ps = [0] * len(self.bytes), [0] * len(self.bytes)
+        self.senders_left = [len(senders) for senders in parts.senders]
+        self.able: set[int] = set()  # Ranks that have begun their part of a round
+        self.late_ps: dict[int, Ints] = {}  # Of the messages of each round
+        self.ran: dict[int, list[tuple[int, int, int]]] = {}  # By round: messages so far, when sent and delivered
 
 
 @dataclass(frozen=True, slots=True)

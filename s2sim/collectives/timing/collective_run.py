@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 
 import numpy as np
@@ -23,16 +23,14 @@ MESSAGE_MASK = (1 << STEP_SHIFT) - 1
 LatePs = Callable[[int, int, int], Ints]
 
 
-class CollectiveRun:
-    """A collective in flight: sends a round as soon as the rounds for which it waits have been delivered, or sent.
+@dataclass(eq=False)
+class ScheduleRun:
+    """A collective in flight.
 
     Parameters
     ----------
     schedule : Schedule
         If a step follows the last byte of another, latency passes after the bytes instead of before.
-    passing : RoundTimes, optional
-        Durations of rounds on a fluid network. With them, rounds of a chain pass without messages while nothing else is
-        in flight; other transfers see the same network as if the messages were sent.
     on_complete, on_round : callable, optional
         Called when everything has been delivered, and with every round that has been delivered.
     late_ps : callable, optional
@@ -42,52 +40,61 @@ class CollectiveRun:
         Called with the network's numbers of routes, and with their source and destination ranks.
     """
 
-    def __init__(
-        self,
-        network: Network,
-        schedule: Schedule,
-        cluster: Cluster,
-        on_complete: Callable[[], None],
-        *,
-        passing: RoundTimes | None = None,
-        on_round: Callable[[CompletedRound], None] | None = None,
-        late_ps: LatePs | None = None,
-        on_routes: OnRoutes | None = None,
-    ) -> None:
-        self._network = network
-        self._schedule = schedule
-        self._on_complete = on_complete
-        self._passing = passing if schedule.stage.chain else None
-        self._on_round = on_round
-        self._late_ps = late_ps
-        self._numbers = RouteNumbers(network, schedule, cluster, on_routes)
-        self._owner = network.add_owner(self._arrived)
+    network: Network
+    schedule: Schedule
+    cluster: Cluster
+    on_complete: Callable[[], None]
+    _: KW_ONLY
+    on_round: Callable[[CompletedRound], None] | None = None
+    late_ps: LatePs | None = None
+    on_routes: OnRoutes | None = None
+
+    def __post_init__(self) -> None:
+        self._numbers = RouteNumbers(self.network, self.schedule, self.cluster, self.on_routes)
+        self._owner = self.network.add_owner(self._arrived)
+        self._missing, self._dependents = dependencies(self.schedule)
+
+    def _arrived(self, tags: Ints) -> None:
+        """Process messages whose last byte has been transmitted."""
+
+
+@dataclass(eq=False)
+class CollectiveRun(ScheduleRun):
+    """A collective in flight: sends a round as soon as the rounds for which it waits have been delivered, or sent.
+
+    ``passing`` are durations of rounds on a fluid network. With them, rounds of a chain pass without messages while
+    nothing else is in flight; other transfers see the same network as if the messages were sent.
+    """
+
+    passing: RoundTimes | None = None
+
+    def __post_init__(self) -> None:
+        ScheduleRun.__post_init__(self)
         self._flying: dict[int, _ActiveRound] = {}
-        self._open = len(schedule.steps)
-        self._missing, self._dependents = dependencies(schedule)
+        self._open = len(self.schedule.steps)
 
     def start(self) -> None:
         """Launch the collective now, and then send all rounds that wait for nothing."""
-        call_now_or_after(self._network.env, self._schedule.launch_ps, self._begin)
+        call_now_or_after(self.network.env, self.schedule.launch_ps, self._begin)
 
     def _begin(self) -> None:
         if self._open == 0:
-            self._on_complete()
-        elif self._schedule.stage.chain:
+            self.on_complete()
+        elif self.schedule.stage.chain:
             self._go_on(0, 0)
         else:
             for index in np.flatnonzero(self._missing == 0).tolist():
                 self._send(index, 0)
 
     def _go_on(self, index: int, time: int) -> None:
-        """Run a chain from repetition ``time`` of step ``index`` on, without messages while the network is idle."""
-        network, times = self._network, self._passing
+        """Send repetition ``time`` of a step; while the network is idle a chain runs on from there without messages."""
+        network, times = self.network, self.passing if self.schedule.stage.chain else None
         if times is None or not isinstance(network, FluidNetwork) or not network.idle:
             self._send(index, time)
             return
         now = int(network.env.now)
-        rounds_ps = np.array([times.time_ps(step.round) for step in self._schedule.steps[index:]])
-        left = np.array([step.times for step in self._schedule.steps[index:]])
+        rounds_ps = np.array([times.time_ps(step.round) for step in self.schedule.steps[index:]])
+        left = np.array([step.times for step in self.schedule.steps[index:]])
         left[0] -= time
         ends_ps = now + np.cumsum(rounds_ps * left)
         landed = False
@@ -101,48 +108,45 @@ class CollectiveRun:
             start_ps = int(ends_ps[step - 1]) if step else now
             done = max(0, -(-(landed_ps - start_ps) // max(int(rounds_ps[step]), 1)) - 1)
             start_ps += done * int(rounds_ps[step])
-            self._open = len(self._schedule.steps) - index - step
+            self._open = len(self.schedule.steps) - index - step
             self._send(index + step, done + (0 if step else time), partial(network.send_at, start_ps))
 
         def pass_by() -> None:
             if not landed:
                 network.occupant = None
                 self._open = 0
-                self._on_complete()
+                self.on_complete()
 
         network.occupant = self._owner, land
         call_after(network.env, int(ends_ps[-1]) - now, lambda: at_end_of_timestep(network.env, pass_by))
 
     def _send(self, index: int, time: int, send: Callable[..., None] | None = None) -> None:
         """Send a round, now or as of an earlier time."""
-        step = self._schedule.steps[index]
+        step = self.schedule.steps[index]
         messages = step.round.pattern.messages
-        now = int(self._network.env.now)
+        now = int(self.network.env.now)
         end_ps, after_ps = np.zeros((2, messages), np.int64)
-        flying = _ActiveRound(step, time, now, end_ps, after_ps, messages, messages)
-        self._flying[index] = flying
+        flying = self._flying[index] = _ActiveRound(step, time, now, end_ps, after_ps, messages, messages)
         if messages == 0:
             self._release(index, by_sending=True)
             self._finish(index)
             return
         numbers, flying.after_ps = self._numbers.of(step.round.pattern)
-        if self._late_ps is not None:
-            flying.after_ps = flying.after_ps + self._late_ps(index, time, messages)
+        if self.late_ps is not None:
+            flying.after_ps = flying.after_ps + self.late_ps(index, time, messages)
         tags = (index << STEP_SHIFT) + np.arange(messages)
-        (send or self._network.send)(numbers, step.round.bytes, self._owner, tags)
+        (send or self.network.send)(numbers, step.round.bytes, self._owner, tags)
 
     def _arrived(self, tags: Ints) -> None:
-        """Process messages whose last byte has been transmitted."""
         steps = tags >> STEP_SHIFT
         for index in np.unique(steps).tolist():
             messages = tags[steps == index] & MESSAGE_MASK
             flying = self._flying[index]
             after_ps = flying.after_ps[messages]
             flying.leaving -= len(messages)
-            flying.end_ps[messages] = self._network.env.now + after_ps
+            flying.end_ps[messages] = self.network.env.now + after_ps
             # None of these makes anything start before the last of them has been delivered.
-            delivered = partial(self._deliver, index, len(messages))
-            call_now_or_after(self._network.env, int(after_ps.max()), delivered)
+            call_now_or_after(self.network.env, int(after_ps.max()), partial(self._deliver, index, len(messages)))
             if flying.leaving == 0 and flying.time == flying.step.times - 1:
                 self._release(index, by_sending=True)
 
@@ -153,29 +157,24 @@ class CollectiveRun:
             self._finish(index)
 
     def _finish(self, index: int) -> None:
-        """Continue after a round has been delivered on all ranks."""
         flying = self._flying.pop(index)
-        if self._on_round is not None:
+        if self.on_round is not None:
             sent_ps = np.full_like(flying.end_ps, flying.start_ps)
             ran = CompletedRound(index, flying.time, flying.step.round, flying.start_ps, flying.end_ps, sent_ps)
-            self._on_round(ran)
+            self.on_round(ran)
         if flying.time + 1 < flying.step.times:
-            if self._schedule.stage.chain:
-                self._go_on(index, flying.time + 1)
-            else:
-                self._send(index, flying.time + 1)
+            self._go_on(index, flying.time + 1)
             return
         self._open -= 1
         if self._open == 0:
-            self._on_complete()
-        elif self._schedule.stage.chain:
+            self.on_complete()
+        elif self.schedule.stage.chain:
             self._go_on(index + 1, 0)
         else:
             self._release(index, by_sending=False)
 
     def _release(self, index: int, *, by_sending: bool) -> None:
-        """Send the steps for which this was the last dependency."""
-        if self._schedule.stage.chain:
+        if self.schedule.stage.chain:
             return
         for dependent, on_sending in self._dependents[index]:
             if on_sending == by_sending:
@@ -198,8 +197,6 @@ class CompletedRound:
 
 @dataclass(slots=True)
 class _ActiveRound:
-    """A round in flight."""
-
     step: Step
     time: int
     start_ps: int

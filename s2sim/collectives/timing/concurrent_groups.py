@@ -1,7 +1,5 @@
 """Durations of a collective that several groups of disjoint ranks run concurrently."""
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
@@ -142,18 +140,15 @@ class ConcurrentGroupsTimer(Timer):
         alone = self.alone.time(demand)
         parts = [(self._as_alone(alone.schedule, kind[0]), kind) for kind in self._kinds]
         # Equally placed groups that share no link with the timed ones have the same durations.
-        timed = merge_concurrent(self._one_of_each(parts))
-        schedule = replace(timed, concurrent=self.cluster.workers - self.workers)
+        schedule = replace(merge_concurrent(self._one_of_each(parts)), concurrent=self.cluster.workers - self.workers)
         check_timing_cost(schedule, len(self.cluster.fabric))
         possible = [Possibility(schedule.algorithm, self.profile, lambda: schedule)]
         return possible, f"for one group alone: {alone.why}" if self.groups > 1 else alone.why
 
     def _one_of_each(self, parts: Sequence[tuple[Schedule, Ints]]) -> list[tuple[Schedule, Ints]]:
-        """Return schedules with the groups that have to be timed.
-
-        ``parts`` are schedules, each with the equally placed groups that run it. Of sets of groups with equal placement
-        and equal loads of their links only the first is kept.
-        """
+        """Return schedules with the groups that have to be timed."""
+        # ``parts`` are schedules, each with the equally placed groups that run it. Of sets of groups with equal
+        # placement and equal loads of their links only the first is kept.
         nodes = self.cluster.node_of_rank.reshape(self.groups, -1)
         switched = any(step.round.pattern.through_switch for schedule, _ in parts for step in schedule.steps[:1])
         if self.groups == 1 or (switched and (nodes != nodes[:, :1]).any()):
@@ -187,12 +182,10 @@ class ConcurrentGroupsTimer(Timer):
         used = np.flatnonzero(owner >= 0)
         order = used[np.lexsort((load[used], rate_Bps[used], owner[used]))]
         links = np.stack([rate_Bps[order], np.round(load[order], 6)], axis=1).astype(np.float64)
-        ends = np.searchsorted(owner[order], np.arange(sets.max() + 2)).tolist()
-        for begin, end in pairwise(ends):
+        for begin, end in pairwise(np.searchsorted(owner[order], np.arange(sets.max() + 2)).tolist()):
             yield links[begin:end]
 
     def _as_alone(self, alone: Schedule, group: int) -> Schedule:
-        """Return the schedule of a group with the algorithm and protocol of the schedule ``alone``."""
         view, demand = self.cluster.within(self._members[group]), alone.demand
         requested, name = self._algorithm, alone.algorithm.partition(":")[0]
         # The option string of a schedule may lack options that were given.
@@ -204,10 +197,8 @@ class ConcurrentGroupsTimer(Timer):
 
 
 def _equally_placed_groups(cluster: Cluster, members: Ints) -> list[Ints]:
-    """Return the classes of equally placed groups, that of group 0 first: a library runs the same in each class.
-
-    Their ranks share nodes and interfaces in the same way, with the same latencies from each rank to the next.
-    """
+    """Return the classes of equally placed groups, that of group 0 first: a library runs the same in each class."""
+    # Their ranks share nodes and interfaces in the same way, with the same latencies from each rank to the next.
     nodes, count = cluster.layout.node_set, len(members)
     if members.shape[1] == 1 or count == 1:
         return [np.arange(count)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import KW_ONLY, dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -22,33 +23,27 @@ if TYPE_CHECKING:
     import simpy
 
 
+@dataclass(eq=False)
 class UncontendedRun:
     """A collective in flight, with the end times that `MessageLevelRun` has for it without other traffic on its links.
 
     Parameters are as of `s2sim.collectives.timing.by_message.MessageLevelRun`, with the critical path of the schedule.
     """
 
-    def __init__(
-        self,
-        env: simpy.Environment,
-        schedule: Schedule,
-        passage: CriticalPath,
-        on_complete: Callable[[], None],
-        *,
-        on_rank_done: Callable[[int], None] | None = None,
-        late_ps: LatePs | None = None,
-    ) -> None:
-        self._env = env
-        self._launch_ps = schedule.launch_ps
-        self._passage = passage
-        self._on_complete = on_complete
-        self._on_rank_done = on_rank_done
-        self._late_ps = late_ps
+    env: simpy.Environment
+    schedule: Schedule
+    passage: CriticalPath
+    on_complete: Callable[[], None]
+    _: KW_ONLY
+    on_rank_done: Callable[[int], None] | None = None
+    late_ps: LatePs | None = None
+
+    def __post_init__(self) -> None:
         # Delays that were sampled before all ranks had posted, by step and repetition.
         self._drawn: dict[tuple[int, int], Ints] = {}
-        self._start_ps = np.full(schedule.places, NEVER)
-        self._told = np.zeros(schedule.places, np.bool_)
-        self._left = schedule.places
+        self._left = self.schedule.places
+        self._start_ps = np.full(self._left, NEVER)
+        self._told = np.zeros(self._left, np.bool_)
         self._looking = False
 
     def start(self) -> None:
@@ -57,47 +52,47 @@ class UncontendedRun:
 
     def post(self, ranks: Iterable[int]) -> None:
         """Let some ranks post the collective now, each once; they take part after their launch."""
-        self._start_ps[list(ranks)] = int(self._env.now) + self._launch_ps
+        self._start_ps[list(ranks)] = int(self.env.now) + self.schedule.launch_ps
         if not self._looking:
             self._looking = True
-            at_end_of_timestep(self._env, self._look)
+            at_end_of_timestep(self.env, self._look)
 
     def _look(self) -> None:
         """Schedule the ends of ranks that depend only on ranks that have posted."""
         self._looking = False
         start_ps, missing = self._start_ps, int(self._start_ps.argmax())
-        if self._late_ps is None and start_ps[missing] == NEVER and self._passage.needs(missing, len(start_ps)):
+        if self.late_ps is None and start_ps[missing] == NEVER and self.passage.needs(missing, len(start_ps)):
             return
-        ends_ps = self._passage.ends_ps(start_ps, None if self._late_ps is None else self._draw)
+        ends_ps = self.passage.ends_ps(start_ps, None if self.late_ps is None else self._draw)
         known = (ends_ps < NEVER) & ~self._told
         self._told |= known
-        now = int(self._env.now)
+        now = int(self.env.now)
         for end_ps in np.unique(ends_ps[known]).tolist():
             done = np.flatnonzero(known & (ends_ps == end_ps)).tolist()
-            call_after(self._env, end_ps - now, partial(self._leave, done))
+            call_after(self.env, end_ps - now, partial(self._leave, done))
 
     def _draw(self, step: int, time: int, messages: int) -> Ints:
         """Return the additional delays of the messages of a round, cached until all ranks have posted."""
-        assert self._late_ps is not None
+        assert self.late_ps is not None
         late_ps = self._drawn.pop((step, time), None)
         if late_ps is None:
-            late_ps = self._late_ps(step, time, messages)
+            late_ps = self.late_ps(step, time, messages)
         if self._start_ps.max() == NEVER:
             self._drawn[step, time] = late_ps
         return late_ps
 
     def _leave(self, ranks: list[int]) -> None:
-        """Report that some ranks are done, and at last that all are."""
         self._left -= len(ranks)
         for rank in ranks:
-            if self._on_rank_done is not None:
-                self._on_rank_done(rank)
+            if self.on_rank_done is not None:
+                self.on_rank_done(rank)
         if self._left == 0:
-            self._on_complete()
+            self.on_complete()
 
 
 # Crossings of all patterns, some 100 bytes each in `critical_path`.
 _MAX_CROSSINGS = 1 << 21
+_MAX_SPANS = 128  # places, for which times between all starts and ends are kept
 _RATE_SLACK = 1 + 1e-12  # rounding of sums
 
 
@@ -114,6 +109,8 @@ class CriticalPath:
         self._steps = steps
         self._flight_ps = flight_ps
         self._needs: dict[tuple[int, int], bool] = {}
+        self._asked = 0
+        self._spans_ps: Ints | None = None
         self.routes = routes or {}
 
     def ends_ps(self, start_ps: Ints, late_ps: LatePs | None = None) -> Ints:
@@ -121,27 +118,48 @@ class CriticalPath:
 
         ``start_ps``, of the same shape, are the times after the launch of each rank; `NEVER` if not known yet, as are
         the ends of ranks that wait for such.
+
+        An end is the largest sum of a start and the time from there, which are known from the second call on for few
+        places.
         """
+        self._asked += 1
+        if late_ps is not None or self._asked == 1 or len(start_ps) > _MAX_SPANS or start_ps.max() == NEVER:
+            return self._pass(start_ps, late_ps)
+        if self._spans_ps is None:
+            apart = np.full((len(start_ps), len(start_ps)), -(NEVER // 2))
+            np.fill_diagonal(apart, 0)
+            self._spans_ps = self._pass(apart, None)
+        ends_ps: Ints = (self._spans_ps + start_ps).max(axis=1)
+        return ends_ps
+
+    def _pass(self, start_ps: Ints, late_ps: LatePs | None) -> Ints:
+        """Return the ends for starts of shape (places,), or of each column of several."""
         ready_ps = start_ps.copy()
         for index, step in enumerate(self._steps):
             sent = step.round
             if not sent.pattern.messages:
                 continue
             flight_ps = self._flight_ps(index)
+            ends = [(side, len(np.unique(side)) == len(side)) for side in (sent.pattern.src, sent.pattern.dst)]
             for time in range(step.times):
                 if ready_ps.min() == NEVER:
                     return ready_ps
                 src, dst, groups = sent.pattern.src, sent.pattern.dst, sent.pattern.groups
                 lasts_ps = flight_ps if late_ps is None else flight_ps + late_ps(index, time, sent.pattern.messages)
                 begins_ps = np.maximum(ready_ps[src], start_ps[dst])
+                lasts_ps = lasts_ps.reshape(-1, *(1,) * (start_ps.ndim - 1))
                 if sent.pattern.through_switch:
                     # The message of a group begins with its last rank.
-                    message, latest_ps = np.arange(len(src)) % groups, np.zeros(groups, np.int64)
+                    message = np.arange(len(src)) % groups
+                    latest_ps = np.full((groups, *start_ps.shape[1:]), -(NEVER // 2))
                     np.maximum.at(latest_ps, message, begins_ps)
                     begins_ps, lasts_ps = latest_ps[message], lasts_ps[message]
                 round_ends_ps = np.minimum(begins_ps + lasts_ps, NEVER)
-                np.maximum.at(ready_ps, src, round_ends_ps)
-                np.maximum.at(ready_ps, dst, round_ends_ps)
+                for places, distinct in ends:
+                    if distinct:
+                        ready_ps[places] = np.maximum(ready_ps[places], round_ends_ps)
+                    else:
+                        np.maximum.at(ready_ps, places, round_ends_ps)
         return ready_ps
 
     def needs(self, place: int, places: int) -> bool:

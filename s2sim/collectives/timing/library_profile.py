@@ -147,6 +147,5 @@ def apply_overheads(
         sent = [replace(step, round=rounds[step.round]) for step in steps]
     whole = schedule.stage.whole
     stage = replace(schedule.stage, steps=sent, whole=whole and replace(whole, round=send(whole.round)))
-    launch = profile.launch_terms(schedule, cluster)
-    host = profile.host_terms(schedule, cluster)
+    launch, host = profile.launch_terms(schedule, cluster), profile.host_terms(schedule, cluster)
     return replace(schedule, stage=stage, launch_ps=launch_ps, launch=launch, protocol=profile.protocol, host=host)

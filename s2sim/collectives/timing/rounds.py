@@ -9,7 +9,7 @@ network. Results are cached.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from typing import NamedTuple, TypeAlias
 
@@ -33,8 +33,7 @@ class _RoundBounds:
     """A lower bound of a round in picoseconds, and its last messages once they are known."""
 
     at_least: int
-    delivered: LastMessage | None = None
-    left: LastMessage | None = None
+    last: dict[bool, LastMessage] = field(default_factory=dict)  # By whether it is the last delivered, or sent
 
 
 class LastMessage(NamedTuple):
@@ -95,16 +94,15 @@ class RoundTimes:
         routes = way.routes if len(messages) == len(way.routes.latency_ps) else way.routes.take(messages)
         if self._release == "sent":
             routes = replace(routes, latency_ps=np.zeros_like(routes.latency_ps))
-        at_once = np.zeros(len(messages), np.int64)
-        return solve_batch_ps(routes, at_once, sent.bytes[messages], capacity)
+        return solve_batch_ps(routes, np.zeros(len(messages), np.int64), sent.bytes[messages], capacity)
 
     def time_ps(self, sent: Round) -> int:
         """Return when the last message of a round is delivered, in integer picoseconds from its start."""
-        return self.last_delivered(sent).ps if sent.pattern.messages else 0
+        return self.last_message(sent, delivered=True).ps if sent.pattern.messages else 0
 
     def left_ps(self, sent: Round) -> int:
         """Return when the last byte of a round has left, in integer picoseconds, if ``release`` is ``sent``."""
-        return self.last_left(sent).ps if sent.pattern.messages else 0
+        return self.last_message(sent, delivered=False).ps if sent.pattern.messages else 0
 
     def limiting_link(self, sent: Round, message: int) -> tuple[int, float]:
         """Return the link on the route of a message that takes longest for its bytes, and these bytes.
@@ -118,19 +116,12 @@ class RoundTimes:
         busiest = int(np.argmax(carried / self._capacity_of(way)[links]))
         return int(links[busiest]), float(carried[busiest])
 
-    def last_delivered(self, sent: Round) -> LastMessage:
-        """Return the message of a round that is delivered last."""
+    def last_message(self, sent: Round, *, delivered: bool) -> LastMessage:
+        """Return the message of a round that is delivered last, or the one that is sent last, if ``release`` is so."""
         known = self._times(sent)
-        if known.delivered is None:
-            known.delivered = self._latest(sent, known, delivered=True)
-        return known.delivered
-
-    def last_left(self, sent: Round) -> LastMessage:
-        """Return the message of a round that is sent last, if ``release`` is ``sent``."""
-        known = self._times(sent)
-        if known.left is None:
-            known.left = self._latest(sent, known, delivered=False)
-        return known.left
+        if delivered not in known.last:
+            known.last[delivered] = self._latest(sent, known, delivered=delivered)
+        return known.last[delivered]
 
     def at_least_ps(self, sent: Round) -> int:
         """Return a lower bound of a round: the bytes of a link over its rate, after the least latency on it."""
@@ -168,7 +159,7 @@ class RoundTimes:
             at_most_ps, at_least_ps = self._bounds(self._ways.of(sent.pattern), sent, delivered=True)
             known = self._known[key] = _RoundBounds(at_least_ps)
             if at_most_ps.max() <= at_least_ps:
-                known.delivered = _last_message(at_most_ps)
+                known.last[True] = _last_message(at_most_ps)
         return known
 
     def _bounds(self, way: RouteSet, sent: Round, *, delivered: bool) -> tuple[Ints, int]:
@@ -189,8 +180,8 @@ class RoundTimes:
         if at_most_ps.max() <= at_least_ps or alone.all():
             return _last_message(at_most_ps)
         if self._release == "sent":
-            known.left, known.delivered = (_last_message(each) for each in self.message_ps(sent))
-            return known.delivered if delivered else known.left
+            known.last = dict(zip((False, True), map(_last_message, self.message_ps(sent)), strict=True))
+            return known.last[delivered]
         # The last message ends no sooner than the busiest link.
         chosen = way.sharing_with(at_most_ps >= at_least_ps)
         shared, others = np.flatnonzero(chosen & ~alone), np.flatnonzero(chosen & alone)

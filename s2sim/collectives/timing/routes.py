@@ -200,7 +200,7 @@ class RouteTable:
 class RouteNumbers:
     """Numbers of the routes of a schedule's patterns in a network, each added once.
 
-    Parameters are as of `s2sim.collectives.timing.collective_run.CollectiveRun`.
+    Parameters are as of `s2sim.collectives.timing.collective_run.ScheduleRun`.
     """
 
     def __init__(self, network: Network, schedule: Schedule, cluster: Cluster, on_routes: OnRoutes | None) -> None:
@@ -214,11 +214,8 @@ class RouteNumbers:
         """Return the numbers of a pattern's routes, and the latency after the bytes, both int64 of shape (m,)."""
         if pattern.key not in self._known:
             routes = find_routes(self._cluster, pattern)
-            nothing = np.zeros_like(routes.latency_ps)
-            if self._by_sending:
-                numbers, after_ps = self._network.add_routes(replace(routes, latency_ps=nothing)), routes.latency_ps
-            else:
-                numbers, after_ps = self._network.add_routes(routes), nothing
+            after_ps = routes.latency_ps if self._by_sending else np.zeros_like(routes.latency_ps)
+            numbers = self._network.add_routes(replace(routes, latency_ps=routes.latency_ps - after_ps))
             self._known[pattern.key] = numbers, after_ps
             if self._on_routes is not None:
                 self._on_routes(numbers, pattern.src[: len(numbers)], pattern.dst[: len(numbers)])

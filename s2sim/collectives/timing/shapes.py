@@ -203,8 +203,7 @@ class ChainShape:
 
     @cached_property
     def _pipeline(self) -> PipelineBound:
-        links = len(self._alike.kind)
-        return PipelineBound.of(self._crossings, links, self._times, each_latency=self._each_latency)
+        return PipelineBound.of(self._crossings, len(self._alike.kind), self._times, each_latency=self._each_latency)
 
     def at_least_ps(self, capacity: Floats) -> int:
         """Return the lower bound of all rounds at a capacity of each kind of link in bytes per picosecond."""
@@ -274,7 +273,6 @@ class ScheduleShape:
 
 
 def _alone(sent: Round) -> CombinedRound:
-    """Return a round as a chain of one."""
     return CombinedRound(sent, np.zeros(len(sent.bytes), np.int64), 1, sent.pattern.src)
 
 

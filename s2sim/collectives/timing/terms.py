@@ -4,8 +4,6 @@ A chain of rounds has the terms of its rounds. If steps overlap, terms are those
 the launch to the last step.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -13,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from s2sim.arrays import Ints
-from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, Powers
+from s2sim.collectives.schedules.overheads import MessageConstants, Powers
 from s2sim.collectives.schedules.schedule import LazySteps, Round, Schedule
 from s2sim.collectives.timing.bounds import simulate_ps, step_ends_ps
 from s2sim.collectives.timing.collective_run import CompletedRound
@@ -70,17 +68,11 @@ class Terms:
             terms[longest][1] += left_ps
         return tuple(Term(*key[:2], count, int(ps), key[2]) for key, (count, ps) in terms.items() if ps or key[2])
 
-    def delivered(self, sent: Round, repeated: int) -> None:
-        """Add the time until the last message of a round is delivered, with repetitions."""
+    def ended(self, sent: Round, repeated: int = 1, *, delivered: bool = True) -> None:
+        """Add the time until the last message of a round is delivered, with repetitions, or its last byte has left."""
         if sent.pattern.messages and repeated:
-            last = self._times.last_delivered(sent)
-            self.message(sent, last.message, last.ps, repeated, with_latency=True)
-
-    def left(self, sent: Round) -> None:
-        """Add the time until the last byte of a round has left."""
-        if sent.pattern.messages:
-            last = self._times.last_left(sent)
-            self.message(sent, last.message, last.ps, 1, with_latency=False)
+            last = self._times.last_message(sent, delivered=delivered)
+            self.message(sent, last.message, last.ps, repeated, with_latency=delivered)
 
     def message(self, sent: Round, message: int, lasts_ps: int, repeated: int, *, with_latency: bool) -> None:
         """Add the picoseconds from the start of a round to the end of its last message, with repetitions."""
@@ -116,7 +108,6 @@ class Terms:
         return float(share @ made.values)
 
     def _wire(self, routes: Routes, over: int, wire_ps: float, repeated: int) -> None:
-        """Add the latency of the links of some messages, by class, over some rounds."""
         fabric = self._cluster.fabric
         passed_ps = routes.weights * fabric.latency_ps[routes.links]
         by_class = np.bincount(fabric.link_class[routes.links], passed_ps, len(fabric.class_names))
@@ -132,7 +123,11 @@ class Terms:
         fabric, added = self._cluster.fabric, sent.pattern.overheads
         link, carried = self._times.limiting_link(sent, message)
         limited = link >= len(fabric)
-        constants = () if added is None else _bandwidth_powers(added, message, limited=limited)
+        powers = Counter[str]()
+        for made in () if added is None else (*added.shares, *(added.limits if limited else ())):
+            for name, power in made.powers[made.row[message]]:
+                powers[name] += power
+        constants = tuple((name, power) for name, power in powers.items() if power)
         if not limited:
             kind, of = BYTES, fabric.class_names[fabric.link_class[link]]
         else:
@@ -156,15 +151,6 @@ def describe_constant(constant: str) -> str:
     return " ".join(name for name in (table, *names) if name not in _IMPLIED)
 
 
-def _bandwidth_powers(added: Overheads, message: int, *, limited: bool) -> Powers:
-    """Return the constants to which the time of a message's bytes is proportional."""
-    powers: dict[str, int] = {}
-    for made in (*added.shares, *(added.limits if limited else ())):
-        for name, power in made.powers[made.row[message]]:
-            powers[name] = powers.get(name, 0) + power
-    return tuple((name, power) for name, power in powers.items() if power)
-
-
 def schedule_terms(timed: TimedSchedule, cluster: Cluster) -> tuple[Term, ...]:
     """Return the terms of a schedule on a cluster without other traffic; they add up to its duration.
 
@@ -184,11 +170,11 @@ def schedule_terms(timed: TimedSchedule, cluster: Cluster) -> tuple[Term, ...]:
         for step in steps:
             # Steps that are created on access have rounds of their own.
             if isinstance(steps, LazySteps):
-                terms.delivered(step.round, step.times)
+                terms.ended(step.round, step.times)
             else:
                 counts[step.round] += step.times
         for sent, repeated in counts.items():
-            terms.delivered(sent, repeated)
+            terms.ended(sent, repeated)
     elif (ends_ps := step_ends_ps(schedule, cluster, times)) is not None:
         _add_longest_path(terms, schedule, times, ends_ps)
     else:
@@ -208,11 +194,10 @@ def _add_longest_path(terms: Terms, schedule: Schedule, times: RoundTimes, ends_
     by_sending = False
     while index is not None:
         step = schedule.steps[index]
-        round_ps = times.time_ps(step.round)
-        start_ps = int(ends_ps[index]) - step.times * round_ps
-        terms.delivered(step.round, step.times - by_sending)
+        start_ps = int(ends_ps[index]) - step.times * times.time_ps(step.round)
+        terms.ended(step.round, step.times - by_sending)
         if by_sending:
-            terms.left(step.round)
+            terms.ended(step.round, delivered=False)
         before = next((other for other in step.waits(index) if ends_ps[other] == start_ps), None)
         by_sending = before is None
         index = before
@@ -223,7 +208,6 @@ def _add_longest_path(terms: Terms, schedule: Schedule, times: RoundTimes, ends_
 
 
 def _add_simulated_path(terms: Terms, schedule: Schedule, cluster: Cluster, times: RoundTimes) -> None:
-    """Add the terms of the rounds on the critical path of a simulation."""
     ran: dict[tuple[int, int], CompletedRound] = {}
     simulate_ps(schedule, cluster, on_round=lambda done: ran.update({(done.step, done.time): done}))
     at: CompletedRound | None = max(ran.values(), key=lambda each: int(each.end_ps.max(initial=each.start_ps)))
@@ -232,8 +216,7 @@ def _add_simulated_path(terms: Terms, schedule: Schedule, cluster: Cluster, time
         if at.round.pattern.messages:
             ends_ps = _message_sent_ps(at, times) if by_sending else at.end_ps
             last = int(np.argmax(ends_ps))
-            lasts_ps = int(ends_ps[last]) - at.start_ps
-            terms.message(at.round, last, lasts_ps, 1, with_latency=not by_sending)
+            terms.message(at.round, last, int(ends_ps[last]) - at.start_ps, 1, with_latency=not by_sending)
         at, by_sending = _predecessor_round(at, schedule, times, ran)
 
 

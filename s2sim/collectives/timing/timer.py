@@ -73,8 +73,7 @@ def closed_form_s(schedule: Schedule, cluster: Cluster, times: RoundTimes | None
         for side in (True, False)
     )
     hops = Hops(inside_hops, across_hops, cluster.nodes_used)
-    algorithm = make_algorithm(schedule.algorithm, schedule.demand.kind)
-    return launch_s + algorithm.closed_form_s(schedule.demand, hops)
+    return launch_s + make_algorithm(schedule.algorithm, schedule.demand.kind).closed_form_s(schedule.demand, hops)
 
 
 AUTO = "auto"
@@ -328,7 +327,6 @@ class Timer:
         return _host_bound_launch(best, f"fastest{protocol}: {time} against {', '.join(slower_ones)}")
 
     def _schedules(self, algorithm: str | Algorithm, demand: Demand) -> list[Possibility]:
-        """Return the schedules of an algorithm, one for each protocol of the library."""
         made, kept, cluster = make_algorithm(algorithm, demand.kind), self.ways.kept, self.cluster
         bare = cache(partial(self._bare_schedule, made, demand))
 
@@ -341,13 +339,11 @@ class Timer:
         rates = self.profile.rates_of(cluster)
         if kept is None or rates is None or not same_at_rates(made):
             name, each = profiles()
-            possible = [Possibility(name, profile, partial(charged, profile)) for profile in each]
-        else:
-            key = made, demand, self.profile, rates
-            name, each = kept.profiles(key, profiles)
-            makes = [(profile, partial(kept.of, (*key, profile), partial(charged, profile))) for profile in each]
-            possible = [Possibility(name, *make) for make in makes]
-        return possible
+            return [Possibility(name, profile, partial(charged, profile)) for profile in each]
+        key = made, demand, self.profile, rates
+        name, each = kept.profiles(key, profiles)
+        makes = [(profile, partial(kept.of, (*key, profile), partial(charged, profile))) for profile in each]
+        return [Possibility(name, *make) for make in makes]
 
     def _bare_schedule(self, algorithm: Algorithm, demand: Demand) -> Schedule:
         schedule = algorithm.schedule(demand, self.cluster)
@@ -355,7 +351,6 @@ class Timer:
         return schedule
 
     def _possible(self, names: Sequence[str], demand: Demand) -> list[Possibility]:
-        """Return the schedules of the algorithms that can run this number of ranks on this cluster."""
         possible = []
         for name in names:
             with suppress(OptionError, TopologyError):

@@ -1,28 +1,33 @@
-"""The cluster of an experiment, resolved once from its spec: code below does not parse options."""
+"""The cluster of an experiment, resolved once from its spec, and faults of traffic on it."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import product
+from itertools import groupby, product
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from s2sim.collectives.algorithms.registry import Algorithm, read_algorithm
+from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
-from s2sim.collectives.timing.routes import RouteTable
+from s2sim.collectives.timing.routes import RouteTable, find_routes
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.errors import S2SimWarning
-from s2sim.experiment.cluster_spec import ClusterSpec
+from s2sim.errors import OptionError, S2SimWarning
+from s2sim.experiment.cluster_spec import ClusterSpec, NetworkSpec
+from s2sim.experiment.json_form import ResultForm
+from s2sim.experiment.scenario.content_hash import cluster_content
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer
 from s2sim.libraries.library import Library, machine_text
 from s2sim.libraries.lowering_tables import IDEAL, choose_library
-from s2sim.simulation.faults.fault import Fault, apply_permanent_faults
+from s2sim.provenance import content_hash
+from s2sim.simulation.faults.fault import Effect, Fault, apply_permanent_faults
 from s2sim.simulation.faults.registry import make_faults
 from s2sim.topology.cluster import Cluster, build_cluster
 from s2sim.topology.fields import MACHINE_FIELDS
+from s2sim.topology.graph import Routes
 from s2sim.topology.hardware import Gpu, load_gpu
 from s2sim.topology.read_file import load_shape
 from s2sim.topology.shape import ClusterShape
@@ -35,18 +40,14 @@ if TYPE_CHECKING:
 def extrapolated_constants_notes(
     library: Library | None, scenario: Scenario, workers: int, sent: Collection[tuple[str, int]]
 ) -> list[str]:
-    """Return in one note the respects in which a use lies outside the fit of the constants; empty if it does not.
-
-    ``sent`` are kinds of collectives with their sizes in bytes, as nccl-tests counts them.
-    """
+    """Return a note of how a use lies outside the constants' fit, or none; ``sent``: kinds, and sizes in bytes."""
     if library is None or library.calibration is None or not sent:
         return []
-    nodes = len(np.unique(scenario.cluster(workers).node_of_rank[:workers]))
     found = library.calibration.outside(
         machine_text(scenario.shape.name, scenario.overrides),
         {kind for kind, _ in sent},
         workers,
-        nodes,
+        len(np.unique(scenario.cluster(workers).node_of_rank[:workers])),
         {size_bytes for _, size_bytes in sent},
     )
     return [f"{library.calibration.path} is used outside of what it was fitted to: {'; '.join(found)}"] if found else []
@@ -182,10 +183,7 @@ _TIMES = ("kernel_launch", "host_sync", "host_step")
 
 
 def estimated_ranges(gpu: Gpu, recordings: Iterable[Recording] = ()) -> dict[str, tuple[str, str]]:
-    """Return the least and the most plausible value of each estimated constant, by its field.
-
-    Those of matrix products and the host's CPU are included if one of ``recordings`` has such work.
-    """
+    """Return by field the least and most plausible value of estimated constants; of codec work if recorded."""
     from s2sim.reducers.script import Work  # collectives and flows alone need no reducers
 
     scripts = [script for recording in recordings for script in recording.distinct_scripts]
@@ -207,13 +205,6 @@ def with_constant(gpu: Gpu, constant: str, value: str) -> Gpu:
     is_time = constant in _TIMES
     taken: Any = parse_time_ps(value) if is_time else float(value)
     return replace(gpu, **{f"{constant}_ps" if is_time else constant: taken})
-
-
-def work_ratio(gpu: Gpu, other: Gpu, constant: str) -> float:
-    """Return how many times as long another GPU works, as far as that follows from one constant."""
-    if constant in _TIMES:
-        return float(getattr(other, f"{constant}_ps") / max(getattr(gpu, f"{constant}_ps"), 1))
-    return float(getattr(gpu, constant) / getattr(other, constant))
 
 
 def gpu_corners(gpu: Gpu) -> Iterator[Gpu]:
@@ -301,3 +292,67 @@ def warn_of_machines(overrides: Sequence[str]) -> None:
 def _machine_overrides(overrides: Sequence[str]) -> list[tuple[str, str]]:
     fields = [(override, override.partition("=")[0].strip()) for override in overrides]
     return [(override, field) for override, field in fields if field in MACHINE_FIELDS]
+
+
+def effects_in_order(effects: Sequence[Effect], faults: Sequence[Fault]) -> tuple[Effect, ...]:
+    """Return the effects in the order of the faults; warn of every fault that did nothing."""
+    warn_of_idle_faults(effects)
+    place = {fault.text: index for index, fault in enumerate(faults)}
+    return tuple(sorted(effects, key=lambda effect: place[effect.fault]))
+
+
+def warn_of_idle_faults(effects: Sequence[Effect]) -> None:
+    """Warn of every fault that did nothing."""
+    for idle in effects:
+        if idle.nothing:
+            warnings.warn(f"--fault {idle.fault} changes nothing here: {idle.description}", S2SimWarning, stacklevel=3)
+
+
+def healthy_and_damaged_routes(
+    schedule: Schedule, healthy: Cluster, cluster: Cluster
+) -> Iterator[tuple[Routes, Routes, int]]:
+    """Yield the routes of a schedule's messages on a healthy and on a damaged cluster, and their repetitions."""
+    for pattern, steps in groupby(schedule.steps, key=lambda step: step.round.pattern):
+        if pattern.messages:
+            yield find_routes(healthy, pattern), find_routes(cluster, pattern), sum(step.times for step in steps)
+
+
+def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
+    """Return the scenario of a spec's cluster; refuse faults that its network does not know."""
+    scenario = resolve_cluster(spec, algorithm)
+    warn_of_machines(spec.overrides)
+    moving = [fault.text for fault in scenario.faults if not fault.permanent]
+    if moving and spec.as_packets:
+        raise OptionError(
+            f"{moving[0]} needs the fluid network, and packets were asked for: links that are slow or have failed from "
+            "the start on are all that packets know of faults"
+        )
+    return scenario
+
+
+def traffic_sha256(spec: NetworkSpec, scenario: Scenario, workers: int, *sent: Any) -> str:
+    """Return the hash of the computation of sending ``sent`` over a cluster."""
+    packets = [spec.packet_size_bytes, spec.buffer_bytes] if spec.as_packets else []
+    return content_hash([cluster_content(scenario, [workers]), spec.network, spec.cross_check, packets, *sent])
+
+
+def load_effects(result: Mapping[str, Any]) -> tuple[Effect, ...]:
+    """Return the effects of faults from the two keys of a result."""
+    return tuple(map(Effect, result.get("faults", ()), result.get("fault_effects", ())))
+
+
+class FaultedForm(ResultForm):
+    """An answer that says what ``effects`` faults had."""
+
+    __slots__ = ()
+    effects: tuple[Effect, ...]
+
+    @property
+    def faults(self) -> list[str]:
+        """Option strings of the faults, as in JSON."""
+        return [effect.fault for effect in self.effects]
+
+    @property
+    def fault_effects(self) -> list[str]:
+        """What each of them did, in words, as in JSON."""
+        return [effect.description for effect in self.effects]

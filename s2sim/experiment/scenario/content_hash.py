@@ -35,12 +35,9 @@ def hashable_content(value: Any) -> Any:
     if isinstance(value, Size):
         return value.bytes
     if is_dataclass(value):
-        return {
-            item.name: hashable_content(getattr(value, item.name)) for item in fields(value) if item.name not in _TEXTS
-        }
-    if isinstance(value, (list, tuple)):
-        return [hashable_content(item) for item in value]
-    return value
+        names = [field.name for field in fields(value) if field.name not in _TEXTS]
+        return {name: hashable_content(getattr(value, name)) for name in names}
+    return [hashable_content(item) for item in value] if isinstance(value, (list, tuple)) else value
 
 
 def sorted_hashes(values: Iterable[Any]) -> list[str]:
@@ -54,6 +51,8 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
     named = shape.pop("named_links")
     # GPU and library count where something runs on them, as they were taken.
     shape = {name: value for name, value in shape.items() if name not in MACHINE_FIELDS}
+    # Only the kind that is a graph has these.
+    shape = {name: value for name, value in shape.items() if name not in ("graph", "paths") or value is not None}
     clusters = [(count, scenario.healthy(count)) for count in sorted(workers)]
     content = {
         "shape": shape,
@@ -82,11 +81,8 @@ def reducers_content(reducers: Sequence[ReducerSpec]) -> list[str]:
 
 def library_content(library: Library) -> Any:
     """Return the content of a library: the options that decide its execution, and its overhead."""
-    return [
-        library.name,
-        [option for option in library.chosen if option[0] not in TIMING_OPTIONS],
-        profile_content(library.profile),
-    ]
+    deciding = [option for option in library.chosen if option[0] not in TIMING_OPTIONS]
+    return [library.name, deciding, profile_content(library.profile)]
 
 
 def profile_content(profile: LibraryProfile) -> Any:

@@ -1,7 +1,5 @@
 """Tensor-, pipeline- and data-parallel groups of ranks."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -135,10 +133,7 @@ def concurrent_groups_timer(
     routes: RouteTable | None = None,
     profile: LibraryProfile = NO_OVERHEADS,
 ) -> Timer:
-    """Return the timer of a data-parallel group's collectives while all such groups run the same.
-
-    Its recordings have ``groups.dp`` ranks; with one group it is a plain timer. ``routes`` are known routes.
-    """
+    """Return the timer of one data-parallel group (of ``groups.dp`` ranks) while all such run the same collectives."""
     own = groups.dp_groups
     if len(own) == 1:
         return Timer(cluster, algorithm, routes, profile)

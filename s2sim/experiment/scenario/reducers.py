@@ -1,36 +1,37 @@
 """The reducers of an experiment and its gradients, resolved once from the spec."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Self, TypeAlias, cast
 
+import numpy as np
+
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
 from s2sim.experiment.scenario.groups import groups_for_all
+from s2sim.experiment.scenario.recorded import corrected_machines, predict_recorded
 from s2sim.experiment.scenario.training import TrainingIteration, resolve_training
-from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, RunSpec
-from s2sim.gradients.gradient import RowSparse
+from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, CodecBasis, RunSpec
+from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.gradients.manifest import LayerEntry
 from s2sim.gradients.models import Model, ModelLayer, load_model
 from s2sim.gradients.scaling import parse_parameters
 from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace, load_trace
 from s2sim.libraries.library import Library
-from s2sim.machine import memory_bytes
 from s2sim.profiles.profile import TensorTiming
+from s2sim.provenance import memory_bytes
 from s2sim.reducers.rank import GradientDtype, Reducer
-from s2sim.reducers.registry import make_reducer, option_string, reducer_names
+from s2sim.reducers.registry import PRESETS, make_reducer, option_string, reducer_names
 from s2sim.reducers.run import OtherSteps
-from s2sim.reducers.systems.presets import PRESETS
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.hardware import Gpu
 from s2sim.units import format_bytes, parse_option, parse_time_ps
 
 ALL = "all"
-
+# Each of the steps after which a reducer exchanges runs.
+_LONGEST_PERIOD = 10_000
 
 AnyLayer: TypeAlias = LayerEntry | ModelLayer | TensorTiming
 """A layer of a trace, of a model or of a profile."""
@@ -38,10 +39,7 @@ AnyLayer: TypeAlias = LayerEntry | ModelLayer | TensorTiming
 
 @dataclass(frozen=True, slots=True)
 class ReducerSpec:
-    """A reducer, with the option string that names it in results.
-
-    A run continues without an ``optional`` one that refuses something, and notes it.
-    """
+    """A reducer and its option string in results; an ``optional`` one that refuses something is left out and noted."""
 
     option_string: str
     reducer: Reducer
@@ -56,6 +54,9 @@ def parse_reducers(texts: Sequence[str]) -> tuple[ReducerSpec, ...]:
 def _distinct(asked: Sequence[ReducerSpec]) -> tuple[ReducerSpec, ...]:
     written: dict[tuple[str, str], str] = {}
     for item in asked:
+        if item.reducer.period > _LONGEST_PERIOD:
+            steps = f"{item.reducer.period:,} steps, each of which runs"
+            raise OptionError(f"{item.option_string} exchanges once in {steps}: give at most {_LONGEST_PERIOD:,}")
         # A preset stands beside what it is another name for.
         name = item.option_string.partition(":")[0]
         canonical = (name if name in PRESETS else "", option_string(item.reducer))
@@ -74,10 +75,7 @@ def with_baseline(reducers: Sequence[ReducerSpec], dtype: GradientDtype) -> tupl
 
 
 def asked_or_all(texts: Sequence[str]) -> tuple[tuple[ReducerSpec, ...], dict[str, str]]:
-    """Return the reducers of option strings and, if ``all`` is among them, every other one.
-
-    Returns also, by name, why others cannot be made, if any can.
-    """
+    """Return the reducers of option strings, ``all`` being every other one, and by name why some cannot be made."""
     wants_all = sum(map(_is_all, texts))
     if wants_all > 1:
         raise OptionError(f"{ALL} was asked for twice")
@@ -170,6 +168,7 @@ class ReducerScenario(Scenario):
     machines: Machines  # What executes the collectives, and what encodes and decodes
     trace: AnyTrace  # The gradients
     dtype: GradientDtype = "fp32"  # Type that training holds them in
+    codec_as: CodecBasis = "kernels"  # What codecs cost
     target: Model | int | None = None  # The model, or the number of parameters, to which sizes are scaled
     compute_ps: int | None = None  # How long forward and backward take, where that is added without overlap
     # What iterations compute and how they exchange, where a profile says that
@@ -198,6 +197,30 @@ class ReducerScenario(Scenario):
             shapes = item.reducer.size_only and not item.reducer.traits.warm and item.reducer.period == 1
             found.setdefault(min(ranks, FEW_RANKS) if shapes and not recorded else ranks, []).append(item)
         return {few: tuple(items) for few, items in found.items()}
+
+    def tensor_sizes(self, reducer: Reducer) -> tuple[list[int], tuple[int, ...]]:
+        """Return the elements of each tensor, of a profile as they become ready, and which a reducer compresses."""
+        layers: Sequence[AnyLayer] = self.trace.manifest.layers
+        if self.training is not None:
+            layers = self.training.profile.tensors
+        elif isinstance(self.target, Model):
+            layers = self.target.layers
+        # What is compressed follows from shapes.
+        none, rows = np.zeros(0, np.int64), np.float32(0)
+        values = tuple(
+            RowSparse(none, np.zeros((0, each.shape[1]), np.float32), each.shape)
+            if each.sparse
+            else np.broadcast_to(rows, each.shape)
+            for each in layers
+        )
+        scale = self.target / sum(each.size for each in layers) if isinstance(self.target, int) else 1
+        places = reducer.compresses(Gradient(tuple(each.name for each in layers), values))
+        return [round(scale * each.size) for each in layers], places
+
+    def for_codec(self, reducer: str, ranks: int) -> Self:
+        """Return it with what runs the codec of a reducer, by its name, on each of so many ranks."""
+        gpu = self.gpu.for_codec(reducer, max(1.0, ranks / (self.shape.processors or ranks)))
+        return self if gpu is self.gpu else replace(self, machines=replace(self.machines, gpu=gpu))
 
     @property
     def library(self) -> Library:
@@ -230,13 +253,10 @@ def held_bytes(trace: AnyTrace) -> int:
     if isinstance(trace, SyntheticTrace):
         return trace.options.held_bytes
     layers = trace.gradient(0, 0).layers
+    dense = sum(each.nbytes for each in layers if not isinstance(each, RowSparse))
     # Drawn ranks have the dense layers of a recorded one.
-    dense = (
-        0
-        if isinstance(trace, ExtrapolatedRanks)
-        else sum(each.nbytes for each in layers if not isinstance(each, RowSparse))
-    )
-    return dense + sum(each.rows.nbytes + each.values.nbytes for each in layers if isinstance(each, RowSparse))
+    own = 0 if isinstance(trace, ExtrapolatedRanks) else dense
+    return own + sum(each.rows.nbytes + each.values.nbytes for each in layers if isinstance(each, RowSparse))
 
 
 def resolve_run(spec: RunSpec) -> ReducerScenario:
@@ -257,12 +277,15 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     dtype = trace.manifest.dtype if spec.dtype is None else cast("GradientDtype", spec.dtype)
     machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
     training = resolve_training(spec, where, machines, ranks)
+    if training is not None and (job := training.job) is not None:
+        compared = predict_recorded(training, job, machines.gpu, trace.manifest.dtype)
+        if compared is not None:
+            training, machines = replace(training, recorded=compared), corrected_machines(machines, job, compared)
     if spec.model is not None:
         target = load_model(spec.model)
     if training is not None:
         own = {each.name: each.size for each in training.profile.tensors}
-        held = {each.name: each.size for each in trace.manifest.layers}
-        target = None if own == held else training.model
+        target = None if own == {each.name: each.size for each in trace.manifest.layers} else training.model
     layers: Iterable[AnyLayer] = trace.manifest.layers
     if training is not None:
         layers = training.profile.tensors
@@ -281,6 +304,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         machines=machines,
         trace=trace,
         dtype=dtype,
+        codec_as=cast("CodecBasis", spec.codec_as),
         target=target,
         compute_ps=compute_ps,
         training=training,

@@ -18,18 +18,21 @@ from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import flag_of, options_of
 from s2sim.experiment.scenario.cluster import Machines, Scenario
 from s2sim.experiment.scenario.groups import ParallelGroups
+from s2sim.experiment.scenario.recorded import RecordedComparison, recorded_discipline
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import read_text, user_path
 from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.profiles.profile import VALUE_BYTES, ComputeProfile
-from s2sim.profiles.read import ProfileSource, open_profile, profile_names
-from s2sim.profiles.sharding import ShardedCompute, shard_profile
+from s2sim.profiles.read import PROCESSORS, ProfileSource, RecordedJob, open_profile, profile_names
+from s2sim.profiles.sharding import ShardedCompute, layer_blocks, shard_profile
 from s2sim.reducers.rank import GradientDtype
 from s2sim.seeds import named_generator
 from s2sim.simulation.accounting import IterationSettings
 from s2sim.simulation.bucketing.policy import Bucket, Discipline, ReadyTensors, make_discipline
+from s2sim.simulation.bucketing.sharded import ParameterGathers, ShardedDiscipline
 from s2sim.simulation.device import Compute
 from s2sim.topology.cluster import Cluster
+from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S, format_seconds, parse_option, parse_time_ps
 
 
@@ -125,20 +128,21 @@ DEFAULT_DISCIPLINE = "ddp"
 """What PyTorch does unless told otherwise."""
 
 # Fields of a spec that mean nothing without a profile.
-_OF_ITERATIONS = (
-    "discipline",
-    "batch",
-    "accumulate",
-    "streams",
-    "host_loop",
-    "compute_cv",
-    "compute_times",
-    "iterations",
-)
+_ITERATION = ("discipline", "batch", "accumulate", "streams", "host_loop", "compute_cv", "compute_times", "iterations")
 _BYTES: dict[GradientDtype, int] = {"fp32": 4, "bf16": 2}
 _PS_PER_MS = 10**9
 # Iterations that run where they differ by chance, and where one reaches into the next.
 _BY_CHANCE, _IN_A_ROW = 20, 5
+
+
+@dataclass(frozen=True, slots=True)
+class RankWork:
+    """What one rank computes and gathers in an iteration, and holds from one to the next."""
+
+    compute: Compute
+    gathers: ParameterGathers
+    state_bytes: int  # Of parameters, gradients and optimizer states, of float32 parameters, without activations
+    shards: int  # Ranks that divide the states
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,6 +162,9 @@ class TrainingIteration:
     iterations: int | None  # How many are simulated; None for as many as are needed
     idle_ps: int = 0  # What a rank waits in each iteration for stages of a pipeline
     notes: tuple[str, ...] = ()  # What is to be known of ranks that share the model
+    processors: int | None = None  # That all ranks share; None if each has its own, or a GPU
+    job: RecordedJob | None = None  # Where it was recorded
+    recorded: RecordedComparison | None = None  # That job as predicted, which corrects what follows
 
     @property
     def value_bytes(self) -> int:
@@ -168,12 +175,15 @@ class TrainingIteration:
     def compute(self) -> Compute:
         """The compute of the profile in the form of the engine."""
         tensors, profile = self.profile.tensors, self.profile
-        return Compute(
-            np.array([each.forward_ps for each in tensors], np.int64),
-            np.array([each.backward_ps for each in tensors], np.int64),
-            profile.optimizer_ps,
-            profile.memory_bound,
-        )
+        forward_ps = np.array([each.forward_ps for each in tensors], np.int64)
+        backward_ps = np.array([each.backward_ps for each in tensors], np.int64)
+        return Compute(forward_ps, backward_ps, profile.optimizer_ps + self.other_ps, profile.memory_bound)
+
+    @property
+    def other_ps(self) -> int:
+        """What the host, and ranks that wait for each other, take of each iteration, as far as it was recorded."""
+        found = self.recorded
+        return 0 if found is None else round((found.measured.other_s + found.waiting_s) * PS_PER_S)
 
     @property
     def samples(self) -> int:
@@ -198,28 +208,71 @@ class TrainingIteration:
             sigma = sqrt(log(1 + self.compute_cv**2))
             draws = named_generator(seed, "compute").standard_normal((iterations, workers))
             slower = np.exp(sigma * draws - sigma**2 / 2)
+        if self.processors is not None:
+            # Processes that share processors take turns, as they did where the job was recorded.
+            there = 1.0 if self.job is None else self.job.processes_per_processor
+            slower = slower * max(1.0, workers / self.processors) / there
         return IterationSettings(
             slower=slower,
             waits_for_all=self.discipline.waits_for_all,
             streams=self.streams,
-            host_loop_ps=self.host_loop_ps,
             accumulate=self.accumulate,
             idle_ps=self.idle_ps,
+            processor_s_per_byte=0.0 if self.recorded is None else self.recorded.processor_s_per_byte,
+        )
+
+    def ready_tensors(self, held: GradientDtype) -> ReadyTensors:
+        """Return the gradients of a dtype as they become ready."""
+        tensors = self.profile.tensors
+        return ReadyTensors(
+            bytes=np.array([each.size * _BYTES[held] for each in tensors], np.int64),
+            ready_ps=np.cumsum([each.backward_ps for each in tensors]),
+            sparse=np.array([each.sparse for each in tensors], np.bool_),
+            itemsize=_BYTES[held],
+            blocks=layer_blocks([each.name for each in tensors]),
         )
 
     def buckets(self, timer: Timer, held: GradientDtype) -> tuple[Bucket, ...]:
         """Return the buckets on the timer's cluster of gradients of a dtype."""
-        tensors, workers = self.profile.tensors, timer.workers
-        ready = ReadyTensors(
-            bytes=np.array([each.size * _BYTES[held] for each in tensors], np.int64),
-            ready_ps=np.cumsum([each.backward_ps for each in tensors]),
-            sparse=np.array([each.sparse for each in tensors], np.bool_),
-        )
 
         def exchange_ps(size_bytes: int) -> int:
-            return timer.time(Demand("all_reduce", (size_bytes,) * workers, 1)).duration_ps
+            return timer.time(Demand("all_reduce", (size_bytes,) * timer.workers, 1)).duration_ps
 
-        return self.discipline.buckets(ready, exchange_ps)
+        return self.discipline.buckets(self.ready_tensors(held), exchange_ps)
+
+    def on_ranks(self, timer: Timer, held: GradientDtype, gpu: Gpu) -> RankWork:
+        """Return what one of the timer's ranks computes, gathers and holds, of gradients of a dtype.
+
+        A rank that holds shards copies between tensors and buffers of collectives, and its optimizer works on its
+        shard alone.
+        """
+        ready, compute, discipline = self.ready_tensors(held), self.compute, self.discipline
+        parameters = int(ready.elements.sum())
+        # Where the profile's file has the optimizer's time alone it is taken to be Adam's.
+        states = 4 if self.source.file.optimizer.rule == "sgd-momentum" else 8
+        kept_bytes = VALUE_BYTES["fp32"] + states + _BYTES[held]
+        if not isinstance(discipline, ShardedDiscipline):
+            return RankWork(compute, ParameterGathers(), parameters * kept_bytes, 1)
+        nodes = [0] * timer.workers if timer.cluster.workers != timer.workers else timer.cluster.node_of_rank.tolist()
+        buckets = self.buckets(timer, held)
+        shards = max(map(len, discipline.groups(nodes)), default=timer.workers)
+        copied_ps = [
+            np.ceil(each / gpu.stream_Bps * PS_PER_S).astype(np.int64)
+            for each in discipline.copied_bytes(ready, self.value_bytes)
+        ]
+        return RankWork(
+            replace(
+                compute,
+                forward_ps=compute.forward_ps + copied_ps[0],
+                backward_ps=compute.backward_ps + copied_ps[1],
+                optimizer_ps=-(-self.profile.optimizer_ps // shards) + self.other_ps,
+            )
+            if shards > 1
+            else compute,
+            discipline.gathers(ready, buckets, nodes, self.value_bytes) if timer.workers > 1 else ParameterGathers(),
+            discipline.whole_parameters(ready, buckets) * self.value_bytes + -(-parameters * kept_bytes // shards),
+            shards,
+        )
 
     def with_batch(self, batch: int, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration:
         """Return the same iterations with another mini-batch."""
@@ -250,7 +303,7 @@ def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: 
         name = spec.model
     if name is None:
         options = options_of(RunSpec)
-        for field_name in _OF_ITERATIONS:
+        for field_name in _ITERATION:
             each, option = options[field_name]
             if getattr(spec, field_name) != each.default:
                 flag = flag_of(field_name, option)
@@ -259,15 +312,28 @@ def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: 
                 )
         return None
     source = open_profile(name)
+    job = None if spec.recorded is None else RecordedJob.read(spec.recorded)
+    profile = source.on(machines.gpu, spec.batch)
+    if job is not None and spec.discipline is None and where.groups is None:
+        discipline = recorded_discipline(job, profile)
+    else:
+        discipline = make_discipline(spec.discipline or (job and job.discipline) or DEFAULT_DISCIPLINE)
+    if where.groups is not None and isinstance(discipline, ShardedDiscipline) and discipline.within_nodes:
+        raise OptionError(
+            f"--discipline {discipline.text}: ranks of one data-parallel group are on nodes as --groups has it: shards "
+            "of a node are not known there, take fsdp without shard and secondary"
+        )
     training = TrainingIteration(
         source=source,
-        profile=source.on(machines.gpu, spec.batch),
-        discipline=make_discipline(spec.discipline or DEFAULT_DISCIPLINE),
+        profile=profile,
+        discipline=discipline,
         streams=spec.streams,
         host_loop_ps=0 if spec.host_loop is None else parse_option("--host-loop", parse_time_ps, spec.host_loop),
-        accumulate=spec.accumulate,
+        accumulate=spec.accumulate if job is None or spec.accumulate > 1 else job.mini_batches,
         compute_cv=spec.compute_cv,
         compute_times_ms=() if spec.compute_times is None else read_compute_times(spec.compute_times),
         iterations=spec.iterations,
+        processors=where.shape.processors if source.file.gpu == PROCESSORS else None,
+        job=job,
     )
     return training.shared_by(where, machines, ranks)

@@ -13,21 +13,11 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import OptionError
-from s2sim.pytorch.task import (
-    ModelSettings,
-    Task,
-    device_of,
-    evaluate_classes,
-    hold_out,
-    initialise,
-    read_corpus,
-    shard_windows,
-)
+from s2sim.pytorch import task
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
     import torch
-
 
 # Sequences to evaluate by; a softmax over all words of more would take longer than to train.
 _MAX_WINDOWS = 64
@@ -41,7 +31,7 @@ class _Network(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class _LanguageModel(ModelSettings):
+class _LanguageModel(task.ModelSettings):
     """Settings of a language model; a rank's mini-batch has ``sequences`` of ``length`` words."""
 
     needs_text: ClassVar[bool] = True
@@ -66,27 +56,29 @@ class _LanguageModel(ModelSettings):
     def network(self, words: int, seed: int) -> _Network:
         """Return the network for a vocabulary."""
 
-    def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
+    def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> task.Task:
         """Read the text, give each rank a contiguous shard, and build the model."""
         import torch
 
-        corpus = read_corpus(text, vocabulary=self.most_words())
+        corpus = task.read_corpus(text, vocabulary=self.most_words())
         tokens, held = corpus.tokens, None
         if self.held_out:
-            tokens, held = hold_out(tokens, self.held_out, length=self.length, most=_MAX_WINDOWS)
-        windows = torch.from_numpy(shard_windows(tokens, workers=workers, sequences=self.sequences, length=self.length))
+            tokens, held = task.hold_out(tokens, self.held_out, length=self.length, most=_MAX_WINDOWS)
+        windows = torch.from_numpy(
+            task.shard_windows(tokens, workers=workers, sequences=self.sequences, length=self.length)
+        )
         module, loss_of, logits, model = self.network(corpus.vocabulary_size, seed)
-        initialise(module, self.sparse, seed, embedding_scale=0.1)
+        task.initialise(module, self.sparse, seed, embedding_scale=0.1)
 
         def loss(step: int, rank: int) -> torch.Tensor:
-            window = windows[rank, step % windows.shape[1]].to(device_of(module))
+            window = windows[rank, step % windows.shape[1]].to(task.device_of(module))
             return loss_of(step, window[:, :-1], window[:, 1:].reshape(-1))
 
         evaluate = None
         if held is not None:
             inputs, targets = torch.from_numpy(held[:, :-1]), torch.from_numpy(held[:, 1:].reshape(-1))
-            evaluate = partial(evaluate_classes, module, logits, inputs, targets)
-        return Task(
+            evaluate = partial(task.evaluate_classes, module, logits, inputs, targets)
+        return task.Task(
             module=module,
             sparse=self.sparse,
             loss=loss,
@@ -145,7 +137,7 @@ class Transformer(_LanguageModel):
     vocabulary: int = 8000
 
     def __post_init__(self) -> None:
-        ModelSettings.__post_init__(self)
+        task.ModelSettings.__post_init__(self)
         if self.width % self.heads:
             raise OptionError(f"model transformer: width={self.width} is no multiple of heads={self.heads}")
         if self.vocabulary < 2:

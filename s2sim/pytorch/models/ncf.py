@@ -12,20 +12,11 @@ import numpy as np
 
 from s2sim.arrays import Floats32, Ints
 from s2sim.errors import S2SimError
-from s2sim.pytorch.task import (
-    Evaluation,
-    Interactions,
-    ModelSettings,
-    Task,
-    device_of,
-    initialise,
-    standard_library_interactions,
-)
+from s2sim.pytorch import task
 from s2sim.seeds import named_generator
 
 if TYPE_CHECKING:
     import torch
-
 
 # He et al. rank an observed item among 99 others, and count how often it is among the first ten.
 _COMPARED, _HITS = 99, 10
@@ -33,7 +24,7 @@ _MAX_EVALUATED = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Ncf(ModelSettings):
+class Ncf(task.ModelSettings):
     """Settings of the recommender: observed pairs in a mini-batch, and unobserved ones for each (the paper: 4)."""
 
     samples: ClassVar[str] = "positives"
@@ -49,12 +40,12 @@ class Ncf(ModelSettings):
         """What one sample of a mini-batch is."""
         return f"observed pair and {self.negatives} others"
 
-    def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
+    def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> task.Task:
         """Collect the interactions, deal them out to the ranks, and build the model."""
         assert not text
-        return self.prepare_from(standard_library_interactions(), workers=workers, seed=seed)
+        return self.prepare_from(task.standard_library_interactions(), workers=workers, seed=seed)
 
-    def prepare_from(self, interactions: Interactions, *, workers: int, seed: int) -> Task:
+    def prepare_from(self, interactions: task.Interactions, *, workers: int, seed: int) -> task.Task:
         """Build the task on given interactions."""
         import torch
 
@@ -81,11 +72,11 @@ class Ncf(ModelSettings):
             }
         )
         sparse = frozenset({"embed_user.weight", "embed_item.weight"})
-        initialise(module, sparse, seed, embedding_scale=0.1)
+        task.initialise(module, sparse, seed, embedding_scale=0.1)
         observed = interactions.users * interactions.item_count + interactions.items  # increasing: sorted pairs
 
         def logits(users: Ints, items: Ints) -> torch.Tensor:
-            device = device_of(module)
+            device = task.device_of(module)
             vectors = [
                 module[table](torch.from_numpy(numbers).to(device))
                 for table, numbers in (("embed_user", users), ("embed_item", items))
@@ -98,7 +89,7 @@ class Ncf(ModelSettings):
             chosen = order[start : start + self.positives]
             generator = named_generator(seed, "negatives", step, rank)
             users, items, labels = self._batch(interactions, observed, chosen, generator)
-            wanted = torch.from_numpy(labels).to(device_of(module))
+            wanted = torch.from_numpy(labels).to(task.device_of(module))
             return torch.nn.functional.binary_cross_entropy_with_logits(logits(users, items), wanted)
 
         evaluate = None
@@ -113,7 +104,7 @@ class Ncf(ModelSettings):
             items = np.concatenate([interactions.items[shown][:, None], others], axis=1)
             evaluate = partial(self._hits, logits, users, items)
 
-        return Task(
+        return task.Task(
             module=module,
             sparse=sparse,
             loss=loss,
@@ -127,7 +118,7 @@ class Ncf(ModelSettings):
             score=f"hits among the first {_HITS} of {1 + _COMPARED}",
         )
 
-    def _hits(self, logits: Callable[[Ints, Ints], torch.Tensor], users: Ints, items: Ints) -> Evaluation:
+    def _hits(self, logits: Callable[[Ints, Ints], torch.Tensor], users: Ints, items: Ints) -> task.Evaluation:
         """Return held-out loss and the share among the first ten of a hundred items (He et al., section 4.1)."""
         import torch
 
@@ -138,10 +129,10 @@ class Ncf(ModelSettings):
             wanted[:, 0] = 1
             loss = torch.nn.functional.binary_cross_entropy_with_logits(among, wanted)
             before = (found[:, 1:] >= found[:, :1]).sum(dim=1)
-            return Evaluation(float(loss), float((before < _HITS).double().mean()))
+            return task.Evaluation(float(loss), float((before < _HITS).double().mean()))
 
     def _batch(
-        self, interactions: Interactions, observed: Ints, chosen: Ints, generator: np.random.Generator
+        self, interactions: task.Interactions, observed: Ints, chosen: Ints, generator: np.random.Generator
     ) -> tuple[Ints, Ints, Floats32]:
         users, items = interactions.users[chosen], interactions.items[chosen]
         other_users = np.repeat(users, self.negatives)

@@ -1,7 +1,5 @@
 """Exact sketches of tables: GPU cost, fixed-point units carried over between steps, and peeling."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
@@ -140,8 +138,7 @@ def regroup_maxima(maxima: Floats, groups: int) -> Floats:
         return maxima
     starts, stops = part * count // groups, -(-(part + 1) * count // groups)
     # Ranges of neighbours may overlap: reduceat over pairs of (start, stop), of which every second range counts.
-    padded = np.append(maxima, 0.0)
-    bounds: Floats = np.maximum.reduceat(padded, np.column_stack((starts, stops)).ravel())[::2]
+    bounds: Floats = np.maximum.reduceat(np.append(maxima, 0.0), np.column_stack((starts, stops)).ravel())[::2]
     return bounds
 
 

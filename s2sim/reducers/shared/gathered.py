@@ -1,21 +1,18 @@
 """Base classes of reducers that encode vectors in a form that no collective can sum."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
 from itertools import chain, islice
-from typing import Any, Literal, TypeAlias
+from typing import Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Bits, Floats32
+from s2sim.arrays import Array, Bits, Floats32
 from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.gradients.gradient import Gradient, to_dense
-from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Reducer
+from s2sim.reducers.rank import ErrorBound, PostOptions, Program, Rank, Reduced, Reducer, Waits
 from s2sim.reducers.reduction import refuse_overflow
 from s2sim.reducers.script import Work, chunk_bounds
 from s2sim.seeds import named_generator
@@ -44,34 +41,37 @@ def from_flat_vector(vector: Floats32, like: Gradient) -> Gradient:
     return from_layer_vectors(np.split(vector, ends[:-1]) if len(ends) else [], like)
 
 
-Message: TypeAlias = "tuple[NDArray[Any], ...]"
+Message: TypeAlias = tuple[Array, ...]
 """One encoded vector: the arrays that are sent."""
 
-_Messages: TypeAlias = "tuple[Message, ...]"
+_Messages: TypeAlias = tuple[Message, ...]
 
 Aggregate: TypeAlias = Literal["gather", "two-phase", "server"]
-
-
-def aggregate_option(default: Aggregate, more: str = "") -> Any:
-    """Return the field of a reducer for the option ``aggregate``, with what else is to be said of it."""
-    text = "All messages go to all; or chunks to their owners, or all to rank 0, who add up, encode the sums and send "
-    return option(default, f"{text}these to all.{more}")
-
 
 SERVER = 0
 """Rank of the server."""
 
 
-class Gathered(Reducer):
+@dataclass(slots=True)
+class _SumsEncodedAgain(Reducer):
+    """State of a reducer whose sums are encoded again: what their owner loses, zeros in chunks of other owners."""
+
+    keeps_server_error: bool = field(init=False, repr=False, compare=False, default=False, metadata={"fitted": True})
+    server_error: Gradient | None = field(init=False, repr=False, default=None)
+
+    def with_server_error(self) -> Self:
+        """Return one that has a residual of its sums."""
+        return self.variant(keeps_server_error=True)
+
+    def held_back(self) -> Gradient | None:
+        """Return the residual of the sums."""
+        return self.server_error
+
+
+class Gathered(_SumsEncodedAgain):
     """A reducer that encodes each tensor by itself; the mean is that of what all ranks' messages decode to.
 
-    Attributes
-    ----------
-    aggregate : {"gather", "two-phase", "server"}
-        Every rank gathers all messages. Or chunk j of every tensor is encoded by itself and goes to rank j, which adds
-        up what it decodes, encodes the sum once more and sends that to all: two losses, and bytes that hardly grow with
-        the number of ranks (F. Seide et al., Interspeech 2014; the AllToAll communicator of GRACE). Or rank 0 does this
-        for all, as a parameter server that is one of the ranks. What is lost the second time counts to the sum's owner.
+    How they meet, ``aggregate``, is told in ``options.toml``, with sources.
     """
 
     __slots__ = ("_off",)
@@ -108,10 +108,6 @@ class Gathered(Reducer):
         """Return the result for a tensor's sum over ranks: the mean."""
         return total / np.float32(ranks)
 
-    def lost_again(self, messages: Sequence[Message], sums: Sequence[Floats32]) -> list[Floats32]:
-        """Return the differences of an owner's sums from their decoded messages."""
-        return list(map(np.subtract, sums, self.decode_all(messages, list(map(len, sums)))))
-
     @property
     def known_size(self) -> bool:
         """Whether a message's length follows from the vector's; if not, the host waits for it."""
@@ -139,12 +135,11 @@ class Gathered(Reducer):
         own = self.encode_all(rank, vectors, "own")
         # Other ranks run before this one goes on.
         del vectors
-        gathered = rank.all_gather(own, label="codes", size_from_data=not self.known_size)
-        yield gathered
-        self.charge_decode(rank, gathered.value, sizes)
-        summed = gathered.value[:1] if _for_shapes(rank) else gathered.value
+        gathered = yield from rank.all_gather(own, label="codes", size_from_data=not self.known_size)
+        self.charge_decode(rank, gathered, sizes)
+        summed = gathered[:1] if _for_shapes(rank) else gathered
         mean = rank.replicated(lambda: self._result(self._sum(summed, sizes), rank.size, gradient))
-        bounds = rank.replicated(lambda: self._bounds(gathered.value, sizes))
+        bounds = rank.replicated(lambda: self._bounds(gathered, sizes))
         if bounds is not None:
             self._off = bounds
         return Reduced(mean, sent=lambda: self.from_vectors(self.decode_all(own, sizes), gradient))
@@ -159,55 +154,68 @@ class Gathered(Reducer):
         """Let the owner of each chunk add up and encode the sums; a server owns all of them."""
         server, from_data = self.aggregate == "server", not self.known_size
         # Chunks by owner, one of each vector, and their sizes and messages.
-        vectors, owners = self.vectors(gradient), 1 if server else rank.size
-        by_vector = [np.split(vector, chunk_bounds(len(vector), owners)[1:-1]) for vector in vectors]
-        chunks = [[parts[owner] for parts in by_vector] for owner in range(owners)]
+        owners, at = (1, 0) if server else (rank.size, rank.index)
+        chunks = self._by_owner(gradient, owners)
         sizes = [list(map(len, parts)) for parts in chunks]
         encoded = iter(self.encode_all(rank, list(chain.from_iterable(chunks)), "own"))
-        own = [tuple(islice(encoded, len(vectors))) for _ in range(owners)]
+        own = [tuple(islice(encoded, len(parts))) for parts in chunks]
         # Other ranks run before this one goes on.
-        del vectors, by_vector, chunks
+        del chunks
         serves = rank.index == SERVER
         if server:
             sent = {} if serves else {SERVER: own[0]}
-            first = rank.exchange(sent, label="codes to the server", size_from_data=from_data)
+            first = yield from rank.exchange(sent, label="codes to the server", size_from_data=from_data)
         else:
-            first = rank.all_to_all(own, label="codes to owners", size_from_data=from_data, unequal=True)
-        yield first
+            first = yield from rank.all_to_all(own, label="codes to owners", size_from_data=from_data, unequal=True)
 
         again: _Messages | None = None
         lost: list[Floats32] = []
         if serves or not server:
-            messages = [own[0], *first.value.values()] if server else first.value
-            owned = sizes[0 if server else rank.index]
-            self.charge_decode(rank, messages, owned)
-            totals = self._sum(messages[:1] if _for_shapes(rank) else messages, owned)
+            messages = [own[0], *first.values()] if server else first
+            self.charge_decode(rank, messages, sizes[at])
+            totals = self._sum(messages[:1] if _for_shapes(rank) else messages, sizes[at])
+            owed = [] if self.server_error is None else self._by_owner(self.server_error, owners)[at]
+            if owed:
+                rank.work(cost.add(sum(sizes[at])))
+                with refuse_overflow():
+                    totals = list(map(np.add, totals, owed))
             again = self.encode_all(rank, totals, "sum")
-            lost = self.lost_again(again, totals)
+            if self.about.estimates == "mean":  # A vote that is lost is not given again.
+                lost = list(map(np.subtract, totals, self.decode_all(again, sizes[at])))
+            if self.keeps_server_error:
+                rank.work(cost.add(sum(sizes[at])))
+                whole = [np.zeros(count, np.float32) for count in map(sum, zip(*sizes, strict=True))]
+                for vector, part in zip(whole, lost, strict=True):
+                    start, stop = chunk_bounds(len(vector), owners)[at : at + 2]
+                    vector[start:stop] = part
+                self.server_error = self.from_vectors(whole, gradient)
+                lost = list(map(np.subtract, lost, owed)) if owed else lost
         if server:
             arrived: Sequence[_Messages] = [(yield from self.hand_out(rank, again))]
         else:
             assert again is not None
-            second = rank.all_gather(again, label="codes of the sums", size_from_data=from_data, unequal=True)
-            yield second
-            arrived = second.value
+            label = "codes of the sums"
+            arrived = yield from rank.all_gather(again, label=label, size_from_data=from_data, unequal=True)
         rank.work(self.decode_work(gradient.size, 1, sum(map(_bytes_of, arrived))))
 
         def joined(messages: Iterable[Sequence[Message]], loss: Sequence[Floats32] = ()) -> list[Floats32]:
             parts = [self.decode_all(message, size) for message, size in zip(messages, sizes, strict=True)]
             if loss:
-                at = 0 if server else rank.index
                 parts[at] = list(map(np.subtract, parts[at], loss))
             return [np.concatenate(of_layer) for of_layer in zip(*parts, strict=True)]
 
         mean = rank.replicated(lambda: self._result(joined(arrived), rank.size, gradient))
-        return Reduced(mean, sent=lambda: self.from_vectors(joined(own, lost), gradient))
+        decoded = (lambda: self.from_vectors(joined(own), gradient)) if self.keeps_server_error else None
+        return Reduced(mean, lambda: self.from_vectors(joined(own, lost), gradient), decoded)
 
-    def hand_out(self, rank: Rank, messages: _Messages | None) -> Generator[Pending, None, _Messages]:
+    def _by_owner(self, gradient: Gradient, owners: int) -> list[list[Floats32]]:
+        vectors = [np.split(vector, chunk_bounds(len(vector), owners)[1:-1]) for vector in self.vectors(gradient)]
+        return [[parts[owner] for parts in vectors] for owner in range(owners)]
+
+    def hand_out(self, rank: Rank, messages: _Messages | None) -> Waits[_Messages]:
         """Return the server's messages on all ranks; ``messages`` is None except on the server."""
-        sent = rank.broadcast(messages, root=SERVER, label="codes of the sum", size_from_data=not self.known_size)
-        yield sent
-        arrived: _Messages = sent.value
+        how = PostOptions(label="codes of the sum", size_from_data=not self.known_size)
+        arrived: _Messages = yield from rank.broadcast(messages, root=SERVER, **how)
         return arrived
 
     def encode_all(self, rank: Rank, vectors: Sequence[Floats32], what: str) -> tuple[Message, ...]:
@@ -271,18 +279,16 @@ class Scattered(Gathered):
     __slots__ = ()
 
     @abstractmethod
-    def read(self, message: Message, elements: int) -> tuple[NDArray[Any], Floats32 | np.float32]:
+    def read(self, message: Message, elements: int) -> tuple[Array, Floats32 | np.float32]:
         """Return the distinct positions of a message's elements, and their values or the common value."""
 
     def decode(self, message: Message, elements: int) -> Floats32:
-        """Return the elements at their positions, and zeros."""
         vector = np.zeros(elements, np.float32)
         positions, values = self.read(message, elements)
         vector[positions] = values
         return vector
 
     def add(self, message: Message, total: Floats32) -> None:
-        """Add the message's elements."""
         positions, values = self.read(message, len(total))
         total[positions] += values
 
@@ -295,12 +301,12 @@ class Scattered(Gathered):
 NumberFormat: TypeAlias = Literal["packed", "byte"]
 
 
-def write_numbers(numbers: NDArray[Any], bits: int, wire: NumberFormat) -> Bits:
+def write_numbers(numbers: Array, bits: int, wire: NumberFormat) -> Bits:
     """Return the encoding of numbers below 2^bits: packed, or in a byte each for at most 8 bits."""
     return pack_integers(numbers, bits) if wire == "packed" else numbers.astype(np.uint8, copy=False)
 
 
-def read_numbers(written: Bits, bits: int, wire: NumberFormat, count: int) -> NDArray[Any]:
+def read_numbers(written: Bits, bits: int, wire: NumberFormat, count: int) -> Array:
     """Return the ``count`` numbers that `write_numbers` wrote."""
     return unpack_integers(written, bits, count) if wire == "packed" else written
 

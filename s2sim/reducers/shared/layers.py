@@ -1,8 +1,6 @@
 """Layers of a gradient and their shards within nodes, and programs that run concurrently on groups of them."""
 
-from __future__ import annotations
-
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from itertools import pairwise
@@ -11,7 +9,7 @@ from typing import TypeVar, cast
 import numpy as np
 
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense, zeros_like
-from s2sim.reducers.rank import Pending, wait_all
+from s2sim.reducers.rank import Pending, Waits, wait_all
 from s2sim.reducers.script import chunk_bounds
 from s2sim.reducers.shared.sparse_split import RowOwners
 
@@ -92,8 +90,7 @@ def cut_shards(gradient: Gradient, shards: int) -> list[Gradient]:
             layers.append(RowOwners(layer.shape[0], shards).split(layer))
         else:
             rows = np.atleast_1d(layer)
-            bounds = chunk_bounds(len(rows), shards).tolist()
-            layers.append([rows[start:stop] for start, stop in pairwise(bounds)])
+            layers.append([rows[start:stop] for start, stop in pairwise(chunk_bounds(len(rows), shards).tolist())])
     return [Gradient(gradient.names, tuple(parts[shard] for parts in layers)) for shard in range(shards)]
 
 
@@ -138,7 +135,7 @@ def merge_layers(parts: Iterable[tuple[Sequence[int], Gradient]], like: Gradient
 T = TypeVar("T")
 
 
-def run_interleaved(programs: Sequence[Generator[Pending, None, T]]) -> Generator[Pending, None, list[T]]:
+def run_interleaved(programs: Sequence[Waits[T]]) -> Waits[list[T]]:
     """Run programs in turns, each until it waits, then wait for all that they wait for.
 
     The turns are equal on all ranks with programs that wait equally often: ranks of a group post in the same order.

@@ -2,22 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32, Ints, Mask, Words
-from s2sim.codecs.floats import round_to_dtype, widen
-from s2sim.codecs.top_k import select_top_k, to_pairs
+from s2sim.arrays import Array, Floats32, Ints, Mask, Words
+from s2sim.codecs import floats, top_k
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import GradientDtype, Pending, Rank
+from s2sim.reducers.rank import GradientDtype, Rank, Waits
 from s2sim.reducers.reduction import refuse_overflow
 
-PairsMessage: TypeAlias = "tuple[Words, NDArray[Any]]"
+PairsMessage: TypeAlias = "tuple[Words, Array]"
 """Pairs in a message: indices, uint32, and values of the gradient dtype, of one length."""
 
 
@@ -45,26 +44,24 @@ class Pairs:
 
     def largest(self, k: int) -> Pairs:
         """Return the ``k`` pairs of largest magnitude, ties to the lower index; all if there are fewer."""
-        if k >= len(self):
-            return self
-        return select_pairs(self, select_top_k(self.values, k))
+        return self if k >= len(self) else select_pairs(self, top_k.select_top_k(self.values, k))
 
     def message(self, held: GradientDtype = "fp32", *, length: int | None = None) -> PairsMessage:
         """Return the message; pairs (0, 0.0) fill up to ``length`` if the size is fixed."""
-        padded = to_pairs(self.indices, self.values, len(self) if length is None else length)
-        return padded["indices"], round_to_dtype(padded["values"], held)
+        padded = top_k.to_pairs(self.indices, self.values, len(self) if length is None else length)
+        return padded["indices"], floats.round_to_dtype(padded["values"], held)
 
 
 def read_pairs(message: PairsMessage) -> Pairs:
     """Return the pairs of a message without padding."""
     indices, values = message
-    return Pairs(indices.astype(np.int64), widen(values))
+    return Pairs(indices.astype(np.int64), floats.widen(values))
 
 
-def add_pairs(total: Floats32, messages: Iterable[PairsMessage]) -> Floats32:
+def add_pairs(total: Floats32, messages: Iterable[tuple[NDArray[np.integer], Array]]) -> Floats32:
     """Add the values of messages to a vector at their indices, in the messages' order, and return it."""
     for indices, values in messages:
-        np.add.at(total, indices.astype(np.int64), widen(values))
+        np.add.at(total, indices.astype(np.int64), floats.widen(values))
     return total
 
 
@@ -140,7 +137,7 @@ def pairs_to_mean(pairs: Pairs, ranks: int, like: Gradient) -> Gradient:
 
 def send_to_owners(
     rank: Rank, parts: Sequence[Pairs], held: GradientDtype, *, calls: int = 1, size_from_data: bool
-) -> Generator[Pending, None, Sequence[PairsMessage]]:
+) -> Waits[Sequence[PairsMessage]]:
     """Send each rank the pairs of its range; return the received ones, by rank.
 
     With two ``calls``, indices are sent first, then values.
@@ -150,21 +147,16 @@ def send_to_owners(
     received = []
     for payload, what in zip(payloads, ["pairs"] if calls == 1 else ["indices", "values"], strict=True):
         # Values have the known lengths of the indices.
-        from_data = size_from_data and what != "values"
-        posted = rank.all_to_all(payload, label=f"{what} to their owners", size_from_data=from_data, unequal=True)
-        yield posted
-        received.append(posted.value)
+        from_data, label = size_from_data and what != "values", f"{what} to their owners"
+        received.append((yield from rank.all_to_all(payload, label=label, size_from_data=from_data, unequal=True)))
     return received[0] if calls == 1 else list(zip(*received, strict=True))
 
 
-def gather_dense_sums(
-    rank: Rank, came: Sequence[PairsMessage], cuts: Ints, held: GradientDtype
-) -> Generator[Pending, None, Floats32]:
+def gather_dense_sums(rank: Rank, came: Sequence[PairsMessage], cuts: Ints, held: GradientDtype) -> Waits[Floats32]:
     """Add up the pairs received for this rank's range of ``cuts``; return the sums of all ranges, float32."""
     own = _dense_sum(rank, came, cuts)
-    sums = rank.all_gather(round_to_dtype(own, held), label="dense sums", unequal=True)
-    yield sums
-    return rank.replicated(lambda: widen(np.concatenate(sums.value)))
+    sums = yield from rank.all_gather(floats.round_to_dtype(own, held), label="dense sums", unequal=True)
+    return rank.replicated(lambda: floats.widen(np.concatenate(sums)))
 
 
 def _dense_sum(rank: Rank, came: Sequence[PairsMessage], cuts: Ints) -> Floats32:

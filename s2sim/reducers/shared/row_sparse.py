@@ -5,15 +5,12 @@ Libraries have no OR of bits, so that a bitmap of the union has three formats: o
 max, or one float32 with a sum, as in the S2 authors' published code.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Bits, Ints
+from s2sim.arrays import Array, Bits, Ints
 from s2sim.codecs.bitmap import bitmap_bytes, pack_positions, unpack_positions
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import S2SimError
@@ -44,17 +41,16 @@ def merge_supports(supports: Iterable[Tables]) -> Tables:
     return [rows_without_values(union_of(tables), tables[0].shape) for tables in zip(*supports, strict=True)]
 
 
-def pack_values(tables: Sequence[RowSparse], held: GradientDtype) -> NDArray[Any]:
+def pack_values(tables: Sequence[RowSparse], held: GradientDtype) -> Array:
     """Return the concatenated values of some tables, of the gradient dtype."""
     values = np.concatenate([np.empty(0, np.float32), *(table.values.reshape(-1) for table in tables)])
     return round_to_dtype(values, held)
 
 
-def unpack_values(values: NDArray[Any], supports: Sequence[RowSparse]) -> Tables:
+def unpack_values(values: Array, supports: Sequence[RowSparse]) -> Tables:
     """Return the tables of `pack_values`, from tables with the same rows."""
-    ends = np.cumsum([table.values.size for table in supports], dtype=np.int64)
-    parts = np.split(widen(values), ends[:-1])
-    return [table.with_values(part.reshape(table.values.shape)) for part, table in zip(parts, supports, strict=True)]
+    parts = np.split(widen(values), np.cumsum([table.values.size for table in supports], dtype=np.int64))
+    return [table.with_values(part.reshape(table.values.shape)) for part, table in zip(parts, supports, strict=False)]
 
 
 def sum_known_rows(parts: Sequence[Tables], supports: Sequence[RowSparse]) -> Tables:
@@ -101,12 +97,10 @@ def rows_without_values(rows: Ints, shape: tuple[int, ...]) -> RowSparse:
     return RowSparse(rows, np.broadcast_to(np.float32(0), (len(rows), *shape[1:])), shape)
 
 
-Message: TypeAlias = "tuple[NDArray[Any], ...]"
-"""Bytes: the number of rows of each table as uint32, then the keys of each; after them the values of each table."""
+Message: TypeAlias = "tuple[Array, Array]"
+"""Bytes: the number of rows of each table as uint32, then the keys of each; and the values of all tables."""
 
-COUNT_BYTES = 4
-"""Bytes of a number of rows."""
-
+COUNT_BYTES = 4  # Of a number of rows
 _MAX_ROWS = 2**31
 _VALUES_AT_ONCE = 1 << 14
 
@@ -139,21 +133,21 @@ def pack_tables(tables: Sequence[RowSparse], held: GradientDtype = "fp32") -> Me
         check_rows(count)
         is_list = uses_key_list(len(table.rows), count)
         keys.append(table.rows.astype("<u4").view(np.uint8) if is_list else pack_positions(table.rows, count))
-    return np.concatenate(keys), *(round_to_dtype(table.values, held) for table in tables)
+    return np.concatenate(keys), pack_values(tables, held)
 
 
 def unpack_tables(message: Message, shapes: Sequence[tuple[int, ...]]) -> list[RowSparse]:
     """Return the rows of a message, the inverse of `pack_tables` for tables of these shapes."""
-    header, *values = message
+    header, values = message
     start = COUNT_BYTES * len(shapes)
-    tables = []
-    for stored, own, shape in zip(header[:start].view("<u4").tolist(), values, shapes, strict=True):
+    supports = []
+    for stored, shape in zip(header[:start].view("<u4").tolist(), shapes, strict=True):
         keys = header[start : start + key_bytes(stored, shape[0])]
         is_list = uses_key_list(stored, shape[0])
         rows = keys.view("<u4").astype(np.int64) if is_list else unpack_positions(keys, shape[0])
-        tables.append(RowSparse(rows, widen(own), shape))
+        supports.append(rows_without_values(rows, shape))
         start += len(keys)
-    return tables
+    return unpack_values(values, supports)
 
 
 def sum_tables(parts: Sequence[RowSparse], rows: Ints | None = None) -> RowSparse:
@@ -198,7 +192,7 @@ def post_support(rank: Rank, tables: Sequence[RowSparse], bitmap: BitmapFormat, 
     return rank.all_reduce(payload, _OPERATION[bitmap], label=label)
 
 
-def union_rows(support: tuple[NDArray[Any], ...], tables: Sequence[RowSparse], bitmap: BitmapFormat) -> list[Ints]:
+def union_rows(support: tuple[Array, ...], tables: Sequence[RowSparse], bitmap: BitmapFormat) -> list[Ints]:
     """Return the union of each table's rows, strictly increasing, from the merged bitmaps."""
     if bitmap != "packed":
         return list(map(np.flatnonzero, support))
@@ -214,7 +208,6 @@ def support_bytes(tables: Sequence[RowSparse], bitmap: BitmapFormat) -> int:
 
 
 _DIGIT_BITS = 8
-
 
 # CUB sorts what fits in one tile, some thousand pairs, in a single kernel (cub/device/dispatch_radix_sort, SingleTile).
 _TILE_ROWS = 4096

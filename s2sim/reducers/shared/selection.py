@@ -3,9 +3,7 @@
 Elements are numbered through all layers. Rows that a layer does not store are zero and are not read.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable
+from functools import partial
 from itertools import pairwise
 from typing import Literal, TypeAlias
 
@@ -55,13 +53,7 @@ Granularity: TypeAlias = Literal["layer", "global"]
 
 
 class Selecting(Reducer):
-    """A reducer that sends a share of the elements of all layers.
-
-    Attributes
-    ----------
-    density : float
-        Fraction of the elements, zeros included, that each rank selects, in (0, 1].
-    """
+    """A reducer that sends a share of the elements of all layers."""
 
     __slots__ = ()
     compresses_all = True
@@ -77,8 +69,7 @@ class Selecting(Reducer):
 def segments(gradient: Gradient, granularity: Granularity) -> list[tuple[int, int]]:
     """Return the non-empty ranges of elements that a density applies to, as (start, stop)."""
     sizes = [layer.size for layer in gradient.layers] if granularity == "layer" else [gradient.size]
-    ends = np.cumsum([0, *sizes]).tolist()
-    return [(start, stop) for start, stop in pairwise(ends) if stop > start]
+    return [(start, stop) for start, stop in pairwise(np.cumsum([0, *sizes]).tolist()) if stop > start]
 
 
 def count_kept(gradient: Gradient, density: float, granularity: Granularity) -> int:
@@ -92,42 +83,33 @@ def smallest_kept_share(gradient: Gradient, density: float, granularity: Granula
     return min((elements_kept(stop - start, density) / (stop - start) for start, stop in parts), default=None)
 
 
-def select_largest(rank: Rank, gradient: Gradient, density: float, granularity: Granularity = "global") -> Pairs:
-    """Return the `count_kept` elements of largest magnitude, or all stored ones, and charge the GPU."""
-
-    def exact(values: Floats32, k: int) -> Ints:
-        rank.work(cost.select(len(values), k))
-        return select_top_k(values, min(k, len(values)))
-
-    return _select(gradient, density, granularity, exact)
-
-
-def select_approximately(rank: Rank, gradient: Gradient, density: float, granularity: Granularity = "global") -> Pairs:
-    """Return at most `count_kept` elements of large magnitude, found by a sample, and charge the GPU."""
-
-    def sampled(values: Floats32, k: int) -> Ints:
-        kept, passes = select_sampled(values, k)
-        rank.work(cost.select(-(-values.size // STRIDE), len(kept)))
-        for _ in range(passes):
-            rank.work(cost.compact(values.nbytes, len(kept)))
-        return kept
-
-    return _select(gradient, density, granularity, sampled)
-
-
-def _select(
-    gradient: Gradient, density: float, granularity: Granularity, select: Callable[[Floats32, int], Ints]
+def select_largest(
+    rank: Rank, gradient: Gradient, density: float, granularity: Granularity = "global", *, sampled: bool = False
 ) -> Pairs:
+    """Return the `count_kept` elements of largest magnitude, or all stored ones, and charge the GPU.
+
+    If ``sampled``, they are at most as many of large magnitude, see `select_sampled`.
+    """
     check_key_space(0, gradient.size)
     parts, offset = [NO_PAIRS], 0
     alone = [Gradient((name,), (layer,)) for name, layer in gradient] if granularity == "layer" else [gradient]
     for part in alone:
         if part.size or granularity == "global":
-            values = _stored_values(part)
-            kept = select(values, elements_kept(part.size, density))
+            values, k = _stored_values(part), elements_kept(part.size, density)
+            if sampled:
+                kept, passes = select_sampled(values, k)
+                rank.work(cost.select(-(-values.size // STRIDE), len(kept)))
+                for _ in range(passes):
+                    rank.work(cost.compact(values.nbytes, len(kept)))
+            else:
+                rank.work(cost.select(len(values), k))
+                kept = select_top_k(values, min(k, len(values)))
             parts.append(Pairs(_positions(part, kept) + offset, values[kept]))
         offset += part.size
     return concatenate_pairs(parts)
+
+
+select_approximately = partial(select_largest, sampled=True)
 
 
 def select_above(rank: Rank, gradient: Gradient, least: float) -> Pairs:

@@ -1,20 +1,18 @@
 """Options of S2, the columns that each table's count sketch gets, and sizes for a given error."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import ceil, exp, frexp, isfinite, log, sqrt
+from math import ceil, exp, frexp, log, sqrt
 from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from s2sim.arrays import Floats, Floats32
-from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.hashing import MAX_ROWS, HashKind
+from s2sim.codecs import count_sketch, hashing
 from s2sim.errors import OptionError, suggest_nearest
+from s2sim.options import check_intervals
 from s2sim.reducers.shared.row_sparse import BitmapFormat
 from s2sim.seeds import named_generator
 
@@ -33,21 +31,14 @@ class SketchSettings:
     margin: float | None = 1.1  # Headroom on the last step's union; None if nothing is estimated
     floor: float | None = 0.9  # Least part of a table's share of the columns by values; None if they are not shared
     bitmap: BitmapFormat = "packed"
-    hash: HashKind = "mix"
+    hash: hashing.HashKind = "mix"
     # Sizes of the authors' code, with its order of collectives: sigma, the density that is assumed of every table, and
     # rho, columns for each of the assumed non-zeros
     published: tuple[float, float] | None = None
 
     def __post_init__(self) -> None:
-        if not 1 <= self.rows <= MAX_ROWS:
-            raise OptionError(f"s2: rows={self.rows} is not between 1 and {MAX_ROWS}")
-        if self.columns is not None and not 1 <= self.columns <= _MAX_COLUMNS:
-            raise OptionError(f"s2: columns={self.columns} is not between 1 and 2^32 - 1")
-        for key, value in (("cells", self.cells), ("margin", self.margin)):
-            if value is not None and not (value > 0 and isfinite(value)):
-                raise OptionError(f"s2: {key}={value} is not a number above 0")
-        if self.floor is not None and not 0 <= self.floor <= 1:
-            raise OptionError(f"s2: floor={self.floor} is not between 0 and 1")
+        sizes = {"rows": f"[1, {hashing.MAX_ROWS}]", "columns": f"[1, {_MAX_COLUMNS}]"}
+        check_intervals(self, "s2", sizes | {"cells": "(0, inf)", "margin": "(0, inf)", "floor": "[0, 1]"})
 
     def shares(self, tables: int) -> bool:
         """Return whether the columns are shared by the tables' energies too, not by their values alone."""
@@ -191,7 +182,7 @@ def measured_errors(
         square = 0.0
         for table, count in zip(tables, columns, strict=True):
             keys = np.arange(len(table), dtype=np.uint32)
-            sketch = CountSketch(rows, count, hash_seed)
+            sketch = count_sketch.CountSketch(rows, count, hash_seed)
             read = sketch.decode_keys(sketch.encode_keys(keys, table), keys)
             square += float(np.square(read.astype(np.float64) - table).sum())
         errors.append(sqrt(square / sum(energies)))

@@ -1,7 +1,5 @@
 """A count sketch of each table of a gradient: its keys are the numbers of the table's elements."""
 
-from __future__ import annotations
-
 from collections.abc import Generator, Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
@@ -9,10 +7,8 @@ from math import ceil, floor
 import numpy as np
 
 from s2sim.arrays import Floats, Floats32, Ints
-from s2sim.codecs.cardinality import HyperLogLog
-from s2sim.codecs.compiled import backend_for
-from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.hashing import as_keys
+from s2sim.codecs.count_sketch import CountSketch, backend_for
+from s2sim.codecs.hashing import HyperLogLog, as_keys
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.gpu_cost import GATHER_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
@@ -159,32 +155,31 @@ def choose_sketches(
 
 
 def encode_cost(tables: Sequence[RowSparse], sketches: Sequence[CountSketch], settings: SketchSettings) -> Work:
-    """Return the cost of the sketches and the bitmaps, before both are sent."""
-    if settings.published is not None:
-        # That code converts dense tables to coordinates first; its measured time, as passes, includes all kernels. A
-        # launch per table keeps the time of small tables above zero.
-        return Work("encode", 0, launches=len(tables), dense_encode_bytes=sum(table.nbytes for table in tables))
+    """Return the cost of the sketches and the bitmaps, before both are sent.
+
+    The authors' code converts dense tables to coordinates first, in a measured time that includes all kernels.
+    """
     marked = mark_bitmap_cost(tables, settings.bitmap)
     pairs = zip(tables, sketches, strict=True)
     inserted = sum(insert_cost(table.values.size, sketch).bytes_moved for table, sketch in pairs)
     inserted += _count_rows(tables) * ROW_ID_BYTES
     # In addition to the bitmaps' kernels, one clears all cells and one per table inserts its values.
-    return Work("encode", marked.bytes_moved + inserted, marked.launches + 1 + len(tables))
+    converted = sum(table.nbytes for table in tables) if settings.published is not None else 0
+    launches = marked.launches + 1 + len(tables)
+    return Work("encode", marked.bytes_moved + inserted, launches, dense_encode_bytes=converted)
 
 
 def decode_cost(
     tables: Sequence[RowSparse], union: Sequence[Ints], sketches: Sequence[CountSketch], settings: SketchSettings
 ) -> Work:
     """Return the cost of finding the rows of the union and reading them from the summed sketches."""
-    if settings.published is not None:
-        # Likewise, back to dense tables.
-        return Work("decode", 0, launches=len(tables), dense_decode_bytes=sum(table.nbytes for table in tables))
     found = read_bitmaps_cost(tables, settings.bitmap, union, "decode")
     read = sum(
         _estimate_bytes(len(rows) * table.width, sketch)
         for rows, table, sketch in zip(union, tables, sketches, strict=True)
     )
-    return Work("decode", found.bytes_moved + read, found.launches + len(tables))
+    converted = sum(table.nbytes for table in tables) if settings.published is not None else 0
+    return Work("decode", found.bytes_moved + read, found.launches + len(tables), dense_decode_bytes=converted)
 
 
 def decode_own_cost(tables: Sequence[RowSparse], sketches: Sequence[CountSketch]) -> Work:

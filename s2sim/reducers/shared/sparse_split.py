@@ -1,19 +1,16 @@
 """Layers that a sparse reducer compresses, separated from the dense ones; owners of a table's rows."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Container, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from math import gcd, sqrt
-from typing import Any, Literal, TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Ints
+from s2sim.arrays import Array, Ints
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import S2SimWarning
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, average, to_dense
@@ -77,7 +74,7 @@ class RowOwners:
         positions = np.concatenate([part.rows + begin for part, begin in zip(parts, self.cuts, strict=False)])
         return self._table(positions, np.concatenate([part.values for part in parts]))
 
-    def _table(self, positions: Ints, values: NDArray[Any]) -> RowSparse:
+    def _table(self, positions: Ints, values: Array) -> RowSparse:
         rows = self._rows_at(positions)
         order = np.argsort(rows)
         return RowSparse(rows[order], values[order], (self.rows, *values.shape[1:]))

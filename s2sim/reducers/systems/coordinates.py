@@ -4,32 +4,27 @@ Coordinates take 20 bytes per element, as in frameworks and in that code: tables
 and messages are padded to the longest, after an all-gather of all lengths.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Generator, Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Ints
+from s2sim.arrays import Array, Ints
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.gradients.gradient import RowSparse, as_row_sparse
-from s2sim.options import option
-from s2sim.reducers.gpu_cost import ROW_ID_BYTES, SCATTER_BYTES, SELECT_LAUNCHES, VALUE_BYTES
-from s2sim.reducers.rank import Pending, Program, Rank, Reduced, Traits, wait_all
-from s2sim.reducers.script import Work
+from s2sim.reducers import gpu_cost, script
+from s2sim.reducers.rank import Program, Rank, Reduced, Traits, Waits, wait_all
 from s2sim.reducers.shared.sparse_split import Layers, SplitGradient
 from s2sim.reducers.systems.exact_rows import OwnerReduce, Sparse
 
-Coordinates: TypeAlias = "tuple[Ints, NDArray[Any]]"
+Coordinates: TypeAlias = "tuple[Ints, Array]"
 """Rows and columns, int64 of shape (2, k), and values of shape (k,)."""
 
-_ELEMENT_BYTES = 2 * ROW_ID_BYTES + VALUE_BYTES  # An element: two int64 and a float32
+_ELEMENT_BYTES = 2 * gpu_cost.ROW_ID_BYTES + gpu_cost.VALUE_BYTES  # An element: two int64 and a float32
 
 
-def pad_coordinates(rank: Rank, split: SplitGradient) -> Generator[Pending, None, tuple[list[Coordinates], Ints]]:
+def pad_coordinates(rank: Rank, split: SplitGradient) -> Waits[tuple[list[Coordinates], Ints]]:
     """Return the non-zero elements of each table, after an exchange of their numbers.
 
     Zeros at row and column 0 fill up to the longest of all ranks. The numbers that each rank has of each table are
@@ -43,10 +38,9 @@ def pad_coordinates(rank: Rank, split: SplitGradient) -> Generator[Pending, None
     # Dense tables are read, and their non-zero elements are written.
     counts = [len(values) for _, values in own]
     moved = sum(table.nbytes for table in split.tables) + sum(counts) * _ELEMENT_BYTES
-    rank.work(Work("encode", moved, launches=SELECT_LAUNCHES * len(own)))
-    gathered = rank.all_gather(np.array(counts, np.int64), label="counts of non-zeros")
-    yield gathered
-    lengths = np.stack(gathered.value)
+    rank.work(script.Work("encode", moved, launches=gpu_cost.SELECT_LAUNCHES * len(own)))
+    gathered = yield from rank.all_gather(np.array(counts, np.int64), label="counts of non-zeros")
+    lengths = np.stack(gathered)
     padded = []
     for (at, values), length in zip(own, lengths.max(axis=0).tolist(), strict=True):
         padding = length - len(values)
@@ -56,18 +50,18 @@ def pad_coordinates(rank: Rank, split: SplitGradient) -> Generator[Pending, None
 
 
 def average_coordinates(
-    rank: Rank, split: SplitGradient, lengths: Ints, by_rank: Callable[[], Iterable[Iterable[Coordinates]]]
+    rank: Rank, split: SplitGradient, lengths: Ints, by_rank: Iterable[Iterable[Coordinates]]
 ) -> Program:
     """Reduce the dense layers and return the mean, for each table from all ranks' `pad_coordinates` in rank order."""
     dense = split.post_dense(rank)
     # Dense tables are cleared, and elements are added to them by a kernel per rank and table.
     elements = rank.size * int(lengths.max(axis=0).sum())
-    moved = sum(table.nbytes for table in split.tables) + elements * (_ELEMENT_BYTES + SCATTER_BYTES)
-    rank.work(Work("decode", moved, launches=len(split.tables) * (1 + rank.size)))
+    moved = sum(table.nbytes for table in split.tables) + elements * (_ELEMENT_BYTES + gpu_cost.SCATTER_BYTES)
+    rank.work(script.Work("decode", moved, launches=len(split.tables) * (1 + rank.size)))
 
     def sums() -> list[RowSparse]:
         found = []
-        for table, parts, own_lengths in zip(split.tables, by_rank(), lengths.T, strict=True):
+        for table, parts, own_lengths in zip(split.tables, by_rank, lengths.T, strict=True):
             total = np.zeros((table.shape[0], table.width), np.float32)
             for (at, values), length in zip(parts, own_lengths, strict=True):
                 rows, columns = at[:, :length]
@@ -91,28 +85,12 @@ class AgSparse(Sparse):
 
     layers: Layers = "sparse"
 
-    about = Traits(
-        name="ag-sparse",
-        summary="an all-gather of elements with row and column, padded to the longest: exact, 20 bytes an element",
-        source="github.com/GeKeShi/Sparse_Sketch_Reducer (Exact_Embed_Reducer)",
-        lossless=True,
-        granularity="element, with row and column",
-        formula="(P-1)(8L + 20 nnz_max)",
-        certainty="code read",
-    )
-
     def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
         """Gather counts, then coordinates, then values; add them up."""
         messages, lengths = yield from pad_coordinates(rank, split)
-        places = rank.all_gather(tuple(at for at, _ in messages), label="coordinates", size_from_data=True)
-        yield places
-        values = rank.all_gather(tuple(held for _, held in messages), label="values")
-        yield values
-
-        def by_rank() -> Iterator[Iterable[Coordinates]]:
-            for at, held in zip(zip(*places.value, strict=True), zip(*values.value, strict=True), strict=True):
-                yield zip(at, held, strict=True)
-
+        places = yield from rank.all_gather(tuple(at for at, _ in messages), label="coordinates", size_from_data=True)
+        values = yield from rank.all_gather(tuple(held for _, held in messages), label="values")
+        by_rank = map(zip, zip(*places, strict=True), zip(*values, strict=True))
         return (yield from average_coordinates(rank, split, lengths, by_rank))
 
 
@@ -126,46 +104,27 @@ class Parallax(Sparse):
     """
 
     layers: Layers = "sparse"
-    as_coded: bool = option(
-        False,
-        "In place of the paper's servers, what the S2 authors' code measures under this name "
-        "(``Parallax_Reducer``): an all-gather of counts, padded coordinates of single elements (20 bytes each) to "
-        "rank 0, and from there a broadcast of all of them, not summed.",
-    )
-
-    about = Traits(
-        name="parallax",
-        summary="rows of tables to servers on the ranks and back, dense layers in an all-reduce: exact",
-        source="Kim et al., Parallax, EuroSys 2019; github.com/GeKeShi/Sparse_Sketch_Reducer (Parallax_Reducer)",
-        lossless=True,
-        granularity="row number",
-        formula="(P-1)/P (rows held + rows of the union)",
-        certainty="recalled",
-    )
+    as_coded: bool = False
 
     def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
         """Let every rank be the server of some rows; or rank 0 the one that gathers all elements."""
         if not self.as_coded:
             return (yield from OwnerReduce().reduce_split(rank, split))
         message, lengths = yield from pad_coordinates(rank, split)
-        to_root = rank.exchange(
-            {0: tuple(message)} if rank.index else {}, label="elements to rank 0", size_from_data=True
-        )
-        yield to_root
+        sent = {0: tuple(message)} if rank.index else {}
+        to_root = yield from rank.exchange(sent, label="elements to rank 0", size_from_data=True)
         concatenated = None
         if rank.index == 0:
-            by_table = zip(message, *to_root.value.values(), strict=True)
+            by_table = zip(message, *to_root.values(), strict=True)
             concatenated = tuple(
                 (np.hstack([at for at, _ in parts]), np.concatenate([values for _, values in parts]))
                 for parts in by_table
             )
-        all_elements = rank.broadcast(concatenated, root=0, label="all elements")
-        yield all_elements
-
-        def by_rank() -> Iterator[Iterable[Coordinates]]:
-            for at, values in all_elements.value:
-                yield zip(np.split(at, rank.size, axis=1), np.split(values, rank.size), strict=True)
-
+        all_elements = yield from rank.broadcast(concatenated, root=0, label="all elements")
+        by_rank = (
+            zip(np.split(at, rank.size, axis=1), np.split(values, rank.size), strict=True)
+            for at, values in all_elements
+        )
         return (yield from average_coordinates(rank, split, lengths, by_rank))
 
     @property

@@ -1,26 +1,18 @@
 """DeepReduce: indices as a Bloom filter and values by a code of their own, gathered by all."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32, Ints
-from s2sim.codecs.deepreduce import DEGREE, BloomFilter, check_rate, decode_fit, encode_fit
-from s2sim.codecs.floats import round_to_dtype, widen
-from s2sim.codecs.top_k import elements_kept
-from s2sim.errors import OptionError
+from s2sim.arrays import Array, Floats32, Ints
+from s2sim.codecs import deepreduce, floats, top_k
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import GradientDtype, Program, Rank, Reduced, Traits
 from s2sim.reducers.script import Work
+from s2sim.reducers.shared import pairs, selection
 from s2sim.reducers.shared.gathered import Message, flat_vector
-from s2sim.reducers.shared.pairs import Pairs, merge_pairs, pairs_to_gradient, pairs_to_mean
-from s2sim.reducers.shared.selection import Selecting, select_largest, smallest_kept_share
 from s2sim.reducers.systems.stochastic_rounding import Qsgd
 from s2sim.seeds import named_generator
 
@@ -47,17 +39,17 @@ class ValueCode:
     def encode(self, values: Floats32, random: np.random.Generator) -> Message:
         """Return the codes of values, float32 of shape (n,)."""
         if self.values == "raw":
-            return (round_to_dtype(values, self.held),)
+            return (floats.round_to_dtype(values, self.held),)
         if self.values == "poly":
-            return encode_fit(values, self.pieces)
+            return deepreduce.encode_fit(values, self.pieces)
         return _QSGD.encode(values, random)
 
     def decode(self, codes: Message, count: int) -> Floats32:
         """Return the ``count`` decoded values."""
         if self.values == "raw":
-            return widen(codes[0])
+            return floats.widen(codes[0])
         if self.values == "poly":
-            return decode_fit(*codes)
+            return deepreduce.decode_fit(*codes)
         return _QSGD.decode(codes, count)
 
     def work(self, count: int) -> Work:
@@ -67,13 +59,13 @@ class ValueCode:
         if self.values == "qsgd":
             return Work("encode", 9 * count, launches=2)  # Find norms, then write levels.
         # A radix sort (four passes over values and indices), a search of each knot, and normal equations.
-        terms = (DEGREE + 1) * (DEGREE + 2)
+        terms = (deepreduce.DEGREE + 1) * (deepreduce.DEGREE + 2)
         moved = (4 * 16 + 4 * self.pieces + 4) * count
         return Work("encode", moved, launches=8 + 2 * self.pieces, flops=count * (terms + 6 * self.pieces))
 
 
 @dataclass(slots=True)
-class DeepReduce(Selecting):
+class DeepReduce(selection.Selecting):
     """An all-gather of the indices of the k largest elements and their values, each coded by itself.
 
     H. Xu et al., NeurIPS 2021. A Bloom filter takes 1.44 log2(1 / fpr) bits an index; all elements are tested for it,
@@ -85,50 +77,24 @@ class DeepReduce(Selecting):
     """
 
     minimums: ClassVar = {"pieces": 1}
-    density: float = option(0.01, "Fraction of the elements, zeros included, that each rank selects, in (0, 1].")
-    index: Literal["bloom", "raw"] = option("bloom", "A Bloom filter, or four bytes an index.")
-    policy: Literal["p0", "p1", "p2"] = option("p0", "Which of the elements that pass are sent.")
-    fpr: float = option(
-        _FPR, "Rate of false positives. P0 sends most as one over 0.0068 at k/n = 1 %: more than pairs would be."
-    )
-    values: Values = option(
-        "raw",
-        "Float32; 7 bits and a norm for 512 values; or polynomials of degree 5 through the values in falling order, "
-        "and their order.",
-    )
-    pieces: int = option(_PIECES, "Polynomials of ``values=poly``; 8 is the number in the paper's figure.")
-
-    about = Traits(
-        name="deepreduce",
-        summary="the largest elements, indices as a Bloom filter, values raw, quantised or fitted; gathered",
-        source="Xu et al., DeepReduce: A Sparse-tensor Communication Framework, NeurIPS 2021; "
-        "github.com/hangxu0304/DeepReduce",
-        feedback="needed",
-        formula="(P-1) (4(k + fpr(n-k)) + 0.1803 k log2(1/fpr))",
-        certainty="paper read",
-    )
+    density: float = 0.01
+    index: Literal["bloom", "raw"] = "bloom"
+    policy: Literal["p0", "p1", "p2"] = "p0"
+    needs: ClassVar = {"policy": "index=bloom", "fpr": "index=bloom", "pieces": "values=poly"}
+    fpr: float = _FPR
+    values: Values = "raw"
+    pieces: int = _PIECES
 
     def __post_init__(self) -> None:
-        Selecting.__post_init__(self)
-        check_rate(self.fpr, "deepreduce")
-        idle = [
-            ("index", "bloom", "policy", "p0"),
-            ("index", "bloom", "fpr", _FPR),
-            ("values", "poly", "pieces", _PIECES),
-        ]
-        for key, needed, idle_key, usual in idle:
-            if getattr(self, key) != needed and getattr(self, idle_key) != usual:
-                raise OptionError(
-                    f"deepreduce: {idle_key}={getattr(self, idle_key)} changes nothing with "
-                    f"{key}={getattr(self, key)}: leave it out, or give {key}={needed}"
-                )
+        selection.Selecting.__post_init__(self)
+        deepreduce.check_rate(self.fpr, "deepreduce")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Select, code indices and values, gather, decode."""
-        k = elements_kept(gradient.size, self.density)
+        k = top_k.elements_kept(gradient.size, self.density)
         seed = int(named_generator(rank.seed, "deepreduce filter", rank.step).integers(2**32))
-        bloom = BloomFilter.sized(k, self.fpr, seed)
-        own = select_largest(rank, gradient, self.density)
+        bloom = deepreduce.BloomFilter.sized(k, self.fpr, seed)
+        own = selection.select_largest(rank, gradient, self.density)
         keys = own.indices[own.values != 0]
 
         told = bloom.encode(keys) if self.index == "bloom" else keys.astype(np.uint32)
@@ -145,27 +111,26 @@ class DeepReduce(Selecting):
         rank.work(cost.copy_out_cost(len(chosen), scattered=True))
         rank.work(code.work(len(chosen)))
         message = told, *code.encode(flat_vector(gradient)[chosen], random)
-        gathered = rank.all_gather(message, label="indices and values", size_from_data=True)
-        yield gathered
+        gathered = yield from rank.all_gather(message, label="indices and values", size_from_data=True)
 
-        def decoded(source: int) -> Pairs:
-            told, *codes = gathered.value[source]
+        def decoded(source: int) -> pairs.Pairs:
+            told, *codes = gathered[source]
             indices = self._chosen(rank, bloom, told, source, gradient.size)
-            return Pairs(indices, code.decode(tuple(codes), len(indices)))
+            return pairs.Pairs(indices, code.decode(tuple(codes), len(indices)))
 
         parts = rank.replicated(lambda: [decoded(source) for source in range(rank.size)])
         if self.index == "bloom":
             rank.work(Work("decode", rank.size * tested, launches=rank.size * cost.SELECT_LAUNCHES))
         rank.work(cost.add_pairs(gradient.nbytes, sum(map(len, parts))))
-        mean = rank.replicated(lambda: pairs_to_mean(merge_pairs(parts), rank.size, gradient))
-        return Reduced(mean, sent=lambda: pairs_to_gradient(parts[rank.index], gradient))
+        mean = rank.replicated(lambda: pairs.pairs_to_mean(pairs.merge_pairs(parts), rank.size, gradient))
+        return Reduced(mean, sent=lambda: pairs.pairs_to_gradient(parts[rank.index], gradient))
 
-    def _chosen(self, rank: Rank, bloom: BloomFilter, told: NDArray[Any], source: int, n: int) -> Ints:
+    def _chosen(self, rank: Rank, bloom: deepreduce.BloomFilter, told: Array, source: int, n: int) -> Ints:
         """Return the elements whose values a rank sends, as whoever is ``told`` their indices finds them."""
         if self.index == "raw":
             return told.astype(np.int64)
         positives = bloom.positives(told, n)
-        k = elements_kept(n, self.density)
+        k = top_k.elements_kept(n, self.density)
         if self.policy == "p0" or len(positives) <= k:
             return positives
         random = named_generator(rank.seed, "deepreduce policy", rank.step, source)
@@ -176,11 +141,10 @@ class DeepReduce(Selecting):
     def contraction(self, gradient: Gradient) -> float | None:
         """Return k/n where all of top-k arrives as it is."""
         exact = self.policy == "p0" and self.values == "raw"
-        return smallest_kept_share(gradient, self.density, "global") if exact else None
+        return selection.smallest_kept_share(gradient, self.density, "global") if exact else None
 
     @property
     def traits(self) -> Traits:
-        """Bytes are those of the codes in use."""
         kept = {"bloom": "k + fpr(n-k)" if self.policy == "p0" else "k", "raw": "k"}[self.index]
         value = {"raw": "4", "qsgd": "0.883", "poly": "log2(k)/8"}[self.values]
         index = {"bloom": "0.1803 k log2(1/fpr)", "raw": "4k"}[self.index]

@@ -1,7 +1,5 @@
 """Dense all-reduces of the whole gradient: with which all others are compared, in half precision, in eight bits."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias
@@ -9,17 +7,15 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32
+from s2sim.arrays import Array, Floats32
+from s2sim.codecs import bits, quantize
 from s2sim.codecs.floats import NARROW, Float8, encode_scaled, from_float8, full_range_scale, narrow, widen
-from s2sim.codecs.quantize import from_levels, largest_magnitude, to_levels
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, average
-from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.script import Work
-from s2sim.reducers.shared.gathered import Aggregate, Gathered, from_layer_vectors, layer_vectors
-from s2sim.reducers.shared.row_sparse import Message
+from s2sim.reducers.shared import gathered
 from s2sim.seeds import named_generator
 
 
@@ -31,28 +27,8 @@ class Dense(Reducer):
     divides while it sums (``ncclAvg``).
     """
 
-    dtype: Literal["fp32", "bf16", "fp16"] | None = option(
-        None,
-        "Type of the gradients, where it is to be another than that which they are held in. In two bytes every rank "
-        "divides by the number of ranks before it rounds; the sum is taken in float32 and rounded once. A value or "
-        "sum that is too large for the type is an error.",
-    )
-    collective: str | None = option(
-        None,
-        "The algorithm of the all-reduce, one of ``s2sim list collectives``, whatever ``--collective`` says. What "
-        "others are compared with is the all-reduce without.",
-    )
-
-    about = Traits(
-        name="dense",
-        summary="one all-reduce of the whole gradient in the type that training has it in, zeros included",
-        source="Patarasuk and Yuan, Bandwidth optimal all-reduce algorithms, JPDC 2009",
-        baseline=True,
-        lossless=True,
-        formula="8n(P-1)/P",
-        certainty="paper read",
-        size_only=True,
-    )
+    dtype: Literal["fp32", "bf16", "fp16"] | None = None
+    collective: str | None = None
 
     @property
     def traits(self) -> Traits:
@@ -66,7 +42,6 @@ class Dense(Reducer):
 
     @property
     def runs_by(self) -> str | None:
-        """``collective``."""
         return self.collective
 
     @property
@@ -74,20 +49,15 @@ class Dense(Reducer):
         return self.dtype or self.held
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Sum everything, divide by the number of ranks."""
         if self._sent in NARROW:
             return (yield from reduce_narrow(rank, gradient, NARROW[self._sent]))
-        total = rank.all_reduce(gradient, label="gradient")
-        yield total
-        mean = rank.replicated(lambda: average(total.value, rank.size))
-        return Reduced(mean, sent=lambda: gradient)
+        total = yield from rank.all_reduce(gradient, label="gradient", spreads=True)
+        return Reduced(rank.replicated(lambda: average(total, rank.size)), sent=lambda: gradient)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return all layers where they are rounded."""
         return tuple(range(len(gradient.layers))) if self._sent in NARROW else ()
 
     def options(self) -> dict[str, Any]:
-        """Return the type in effect, and the algorithm."""
         return {"dtype": self._sent, "collective": self.collective}
 
 
@@ -101,18 +71,7 @@ class Fp16(Reducer):
 
     compresses_all = True
 
-    about = Traits(
-        name="fp16",
-        summary="one all-reduce of the whole gradient in float16, divided before it is summed",
-        source="PyTorch torch.distributed.algorithms.ddp_comm_hooks.default_hooks.fp16_compress_hook",
-        rounds_only=True,
-        formula="4n(P-1)/P",
-        certainty="code read",
-        size_only=True,
-    )
-
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Divide, round, sum, widen."""
         # The whole buffer that backward fills, zeros included.
         rank.work(cost.cast(gradient.size, "encode"))
         reduced = yield from reduce_narrow(rank, gradient, NARROW["fp16"])
@@ -123,12 +82,11 @@ class Fp16(Reducer):
 def reduce_narrow(rank: Rank, gradient: Gradient, dtype: np.dtype[Any]) -> Program:
     """Divide, round to a type of two bytes, sum, widen."""
 
-    def share(values: Floats32) -> NDArray[Any]:
+    def share(values: Floats32) -> Array:
         return narrow(np.divide(values, rank.size, dtype=np.float32), dtype)
 
-    total = rank.all_reduce(gradient.map(share), label="gradient")
-    yield total
-    mean = rank.replicated(lambda: total.value.map(widen))
+    total = yield from rank.all_reduce(gradient.map(share), label="gradient", spreads=True)
+    mean = rank.replicated(lambda: total.map(widen))
     return Reduced(mean, sent=lambda: gradient.map(lambda values: widen(share(values)) * rank.size))
 
 
@@ -154,33 +112,31 @@ def all_reduce_scaled(
     dtype = dtype or ("int8" if levels * rank.size <= np.iinfo(np.int8).max else "int16")
     sizes = [len(vector) for vector in vectors]
     rank.work(Work("encode", cost.VALUE_BYTES * sum(sizes)))
-    largest = np.array([largest_magnitude(vector) for vector in vectors], np.float32)
-    scales = rank.all_reduce(largest, "max", label="scales")
-    yield scales
+    largest = np.array([quantize.largest_magnitude(vector) for vector in vectors], np.float32)
+    scales = yield from rank.all_reduce(largest, "max", label="scales")
     random = named_generator(rank.seed, "shared scale", rank.step, rank.index) if rounding == "stochastic" else None
-    scale_of = list(scales.value[:, None])
+    scale_of = list(scales[:, None])
     own = tuple(
-        (to_levels(vector, scale, max(1, len(vector)), levels, random).astype(np.int32) - levels).astype(dtype)
+        (quantize.to_levels(vector, scale, max(1, len(vector)), levels, random).astype(np.int32) - levels).astype(dtype)
         for vector, scale in zip(vectors, scale_of, strict=True)
     )
     rank.work(cost.write_codes(sum(sizes), sum(part.nbytes for part in own)))
-    total = rank.all_reduce(own, label="levels")
-    yield total
+    total = yield from rank.all_reduce(own, label="levels", spreads=True)
     rank.work(cost.add_codes(sum(sizes), 1, sum(part.nbytes for part in own)))
 
     def decoded(parts: Sequence[NDArray[np.signedinteger]], most: int) -> list[Floats32]:
         # The scale is level ``most``.
         return [
-            from_levels(part.astype(np.int32) + most, scale, max(1, len(part)), most)
+            quantize.from_levels(part.astype(np.int32) + most, scale, max(1, len(part)), most)
             for part, scale in zip(parts, scale_of, strict=True)
         ]
 
-    mean = rank.replicated(lambda: from_layer_vectors(decoded(total.value, levels * rank.size), gradient))
-    return Reduced(mean, sent=lambda: from_layer_vectors(decoded(own, levels), gradient))
+    mean = rank.replicated(lambda: gathered.from_layer_vectors(decoded(total, levels * rank.size), gradient))
+    return Reduced(mean, sent=lambda: gathered.from_layer_vectors(decoded(own, levels), gradient))
 
 
 @dataclass(slots=True)
-class Fp8(Gathered):
+class Fp8(gathered.Gathered):
     """An all-to-all of each tensor's chunks in eight bits, sums in float32, and an all-gather of these in eight bits.
 
     Each chunk has a scale of its own, its largest magnitude over that of the type, so that nothing overflows however
@@ -190,25 +146,14 @@ class Fp8(Gathered):
     is rounding, a sixteenth of a value with e4m3.
     """
 
-    form: Float8 = option("e4m3", "Three bits of mantissa over 2^-9 to 448, or two over 2^-16 to 57344.")
-    aggregate: Aggregate = "two-phase"
+    form: Float8 = "e4m3"
+    aggregate: gathered.Aggregate = "two-phase"
 
-    about = Traits(
-        name="fp8",
-        summary="an all-to-all and an all-gather of elements in eight bits of floating point, summed in float32",
-        source="Micikevicius et al., FP8 Formats for Deep Learning, 2022; OCP 8-bit Floating Point Specification 1.0",
-        rounds_only=True,
-        formula="2n(P-1)/P, and 4 for each chunk of a layer",
-        certainty="recalled",
-    )
-
-    def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
-        """Return the scale and the codes."""
+    def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         scale = full_range_scale(vector, self.form)
         return np.array([scale]), encode_scaled(vector, scale, self.form)
 
-    def decode(self, message: Message, elements: int) -> Floats32:
-        """Return the codes' values times the scale."""
+    def decode(self, message: gathered.Message, elements: int) -> Floats32:
         scale, codes = message
         values: Floats32 = from_float8(codes, self.form) * scale[0]
         return values
@@ -225,23 +170,11 @@ class Int8(Reducer):
     """
 
     compresses_all = True
-    rounding: Rounding = option(
-        "stochastic", "At random, so that it is unbiased, or to the nearest level, which wants feedback (``ef=true``)."
-    )
-    dtype: Signed = option("int8", "Type of an element on the wire.")
-
-    about = Traits(
-        name="int8",
-        summary="an all-reduce of integers of one byte, 127 // P levels of a scale that all share",
-        source="Sapio et al., Scaling Distributed Machine Learning with In-Network Aggregation, NSDI 2021",
-        formula="2(n + 4L)(P-1)/P",
-        certainty="recalled",
-        size_only=True,
-    )
+    rounding: Rounding = "stochastic"
+    dtype: Signed = "int8"
 
     @property
     def traits(self) -> Traits:
-        """Rounding to the nearest wants feedback."""
         return self.about if self.rounding == "stochastic" else replace(self.about, feedback="needed")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
@@ -251,6 +184,40 @@ class Int8(Reducer):
             raise S2SimError(
                 f"int8: a sum over {rank.size} ranks has no room in {self.dtype} for one level each: take int16"
             )
-        own = layer_vectors(gradient)
+        own = gathered.layer_vectors(gradient)
         program = all_reduce_scaled(rank, gradient, own, levels=levels, dtype=self.dtype, rounding=self.rounding)
         return (yield from program)
+
+
+@dataclass(slots=True)
+class BlockScaled(gathered.Gathered):
+    """An all-to-all of each tensor's chunks in a microscaling format, and an all-gather of their sums in it.
+
+    A power of two for 32 neighbours keeps one outlier from coarsening a whole tensor; sums are taken in float32, in
+    rank order, and rounded once more. Rounding to nearest of fewer than eight bits is biased, so that ``mx:form=e2m1``
+    wants feedback (``ef=true``).
+    """
+
+    form: quantize.BlockForm = "e4m3"
+    aggregate: gathered.Aggregate = "two-phase"
+
+    @property
+    def traits(self) -> Traits:
+        """Fewer than eight bits lose more than rounding that nobody would keep."""
+        return (
+            self.about
+            if quantize.ELEMENTS[self.form].bits == 8
+            else replace(self.about, rounds_only=False, feedback="needed")
+        )
+
+    def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
+        """Return the exponents of scales and the packed codes."""
+        scales, codes = quantize.to_block_scaled(vector, self.form)
+        return scales, bits.pack_integers(codes, quantize.ELEMENTS[self.form].bits)
+
+    def decode(self, message: gathered.Message, elements: int) -> Floats32:
+        """Return the codes' values times their scales."""
+        scales, packed = message
+        return quantize.from_block_scaled(
+            scales, bits.unpack_integers(packed, quantize.ELEMENTS[self.form].bits, elements), self.form
+        )

@@ -4,50 +4,32 @@ Gathering is what frameworks do; it wins where ranks hold few rows and share few
 reduce-scatter and an all-gather of rows: it sends the fewest values, but both rounds carry row numbers, and the host
 waits for both sizes. The union is agreed on first; every rank then knows the place of each row, and values travel
 packed in this order, without index. The batch tells the rows of a table before forward, so that the first round can run
-beside compute. The S2 authors' code has the union as its emulation of OmniReduce.
+beside compute. The S2 authors' code has the union as its emulation of OmniReduce. EmbRace leaves sums with owners.
 """
 
-from __future__ import annotations
-
 from abc import abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import Literal
+
+import numpy as np
 
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.options import option
+from s2sim.gradients.gradient import Gradient, RowSparse, average
+from s2sim.reducers import gpu_cost, script
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits, wait_all
 from s2sim.reducers.shared import row_sparse as known
-from s2sim.reducers.shared.row_sparse import (
-    BitmapFormat,
-    pack_tables,
-    post_support,
-    sum_tables,
-    union_rows,
-    unpack_tables,
-)
-from s2sim.reducers.shared.sparse_split import (
-    Layers,
-    RowOwners,
-    SplitGradient,
-    compressed_layers,
-    split_layers,
-    without_layers,
-)
+from s2sim.reducers.shared import sparse_split
 from s2sim.reducers.systems.dense import Dense
 
 
 class Sparse(Reducer):
-    """A reducer of tables; without any, all goes as `Dense` sends it.
-
-    Attributes
-    ----------
-    layers : {"sparse", "all"}
-        Compress the row-sparse layers only, or the dense ones too, by element.
-    """
+    """A reducer of tables; without any, all goes as `Dense` sends it."""
 
     __slots__ = ()
-    layers: Layers
+    layers: sparse_split.Layers
     prefetch: bool = False  # Whether supports are exchanged before there is a gradient; an option of some
 
     def __post_init__(self) -> None:
@@ -60,32 +42,28 @@ class Sparse(Reducer):
 
     @property
     def traits(self) -> Traits:
-        """``about``, and whether it begins before the gradient."""
         return replace(self.about, before_gradient=True) if self.prefetch else self.about
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Split the gradient, and reduce its tables and other layers."""
-        split = split_layers(rank, gradient, self.layers, self.held)
+        split = sparse_split.split_layers(rank, gradient, self.layers, self.held)
         if any(table.size for table in split.tables):
             return (yield from self.reduce_split(rank, split))
         reduced = yield from Dense().with_dtype(self.held).reduce(rank, gradient)
         if not split.tables:
             return reduced
         # An empty table stays a table: that of an empty shard is gathered beside those of others.
-        others = without_layers(reduced.mean, split.compressed)
+        others = sparse_split.without_layers(reduced.mean, split.compressed)
         return Reduced(rank.replicated(lambda: split.join(split.tables, others)), reduced.sent)
 
     def fallback_for(self, gradient: Gradient) -> Reducer | None:
-        """Return `Dense` where there is no layer to compress."""
-        return None if compressed_layers(gradient, self.layers) else Dense().with_dtype(self.held)
+        return None if sparse_split.compressed_layers(gradient, self.layers) else Dense().with_dtype(self.held)
 
     @abstractmethod
-    def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
+    def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
         """Return the program for a gradient with tables that are not empty, beside which some may be."""
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return the row-sparse layers, or all."""
-        return compressed_layers(gradient, self.layers)
+        return sparse_split.compressed_layers(gradient, self.layers)
 
 
 @dataclass(slots=True)
@@ -95,29 +73,17 @@ class GatherRows(Sparse):
     How many rows there are only data tells: the host waits for it, and libraries exchange it.
     """
 
-    layers: Layers = "sparse"
+    layers: sparse_split.Layers = "sparse"
 
-    about = Traits(
-        name="gather-rows",
-        summary="an all-gather of every rank's rows with their numbers, summed by all: exact, one round",
-        source="Renggli et al., SparCML, SC 2019, section 5 (sparse all-gather); Horovod and PyTorch gather sparse "
-        "tensors",
-        lossless=True,
-        granularity="row number",
-        formula="(P-1) (4 values + 4 rows)",
-        certainty="summary read",
-    )
-
-    def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
-        """Gather all rows, sum them."""
+    def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
         rank.work(known.pack_rows_cost(split.tables))
-        rows = rank.all_gather(pack_tables(split.tables, split.held), label="rows", size_from_data=True)
+        rows = rank.all_gather(known.pack_tables(split.tables, split.held), label="rows", size_from_data=True)
         dense = split.post_dense(rank)
         yield from wait_all(rows, dense)
 
         shapes = [table.shape for table in split.tables]
-        parts = rank.replicated(lambda: [unpack_tables(message, shapes) for message in rows.value])
-        sums = rank.replicated(lambda: [sum_tables(tables) for tables in zip(*parts, strict=True)])
+        parts = rank.replicated(lambda: [known.unpack_tables(message, shapes) for message in rows.value])
+        sums = rank.replicated(lambda: [known.sum_tables(tables) for tables in zip(*parts, strict=True)])
         rank.work(known.add_rows_cost(parts, sums, "decode"))
         return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: split.gradient)
 
@@ -129,44 +95,32 @@ class OwnerReduce(Sparse):
     Who owns which row says `s2sim.reducers.shared.sparse_split`.
     """
 
-    layers: Layers = "sparse"
+    layers: sparse_split.Layers = "sparse"
 
-    about = Traits(
-        name="owner-reduce",
-        summary="rows to their owners, who sum them, and back to all: exact, two rounds of what is held",
-        source="Renggli et al., SparCML, SC 2019 (SSAR_Split_allgather); Li et al., EmbRace, ICPP 2022 (rows by "
-        "all-to-all)",
-        lossless=True,
-        granularity="row number",
-        formula="(P-1)/P (own rows + all rows of the union)",
-        certainty="summary read",
-    )
-
-    def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
+    def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
         """Send rows to their owners, sum one's own, gather the sums."""
-        owners = [RowOwners(table.shape[0], rank.size) for table in split.tables]
+        owners = [sparse_split.RowOwners(table.shape[0], rank.size) for table in split.tables]
 
         # Round one: every row to its owner.
         rank.work(known.sort_by_owner_cost(split.tables, rank.size))
         rank.work(known.pack_rows_cost(split.tables))
         shares = [owner.split(table) for owner, table in zip(owners, split.tables, strict=True)]
-        messages = [pack_tables(share, split.held) for share in zip(*shares, strict=True)]
-        rows = rank.all_to_all(messages, label="rows to their owners", size_from_data=True)
-        yield rows
+        messages = [known.pack_tables(share, split.held) for share in zip(*shares, strict=True)]
+        rows = yield from rank.all_to_all(messages, label="rows to their owners", size_from_data=True)
         own_shapes = [share[rank.index].shape for share in shares]
-        parts = [unpack_tables(message, own_shapes) for message in rows.value]
-        own_sums = [sum_tables(tables) for tables in zip(*parts, strict=True)]
+        parts = [known.unpack_tables(message, own_shapes) for message in rows]
+        own_sums = [known.sum_tables(tables) for tables in zip(*parts, strict=True)]
         rank.work(known.add_rows_cost(parts, own_sums, "encode"))
 
         # Round two: the sums to all; the dense layers go beside them.
         rank.work(known.write_keys_cost(own_sums))
-        gathered = rank.all_gather(pack_tables(own_sums, split.held), label="sums", size_from_data=True)
+        gathered = rank.all_gather(known.pack_tables(own_sums, split.held), label="sums", size_from_data=True)
         dense = split.post_dense(rank)
         yield from wait_all(gathered, dense)
 
         def join() -> list[RowSparse]:
             shapes = [[share[owner].shape for share in shares] for owner in range(rank.size)]
-            parts = [unpack_tables(*each) for each in zip(gathered.value, shapes, strict=True)]
+            parts = [known.unpack_tables(*each) for each in zip(gathered.value, shapes, strict=True)]
             return [owner.join(tables) for owner, tables in zip(owners, zip(*parts, strict=True), strict=True)]
 
         sums = rank.replicated(join)
@@ -178,30 +132,17 @@ class OwnerReduce(Sparse):
 class Union(Sparse):
     """A bitmap of the held rows, then an all-reduce of the values of their union; exact."""
 
-    layers: Layers = "sparse"
-    bitmap: BitmapFormat = option("packed", "How the support travels, see `s2sim.reducers.shared.row_sparse`.")
-    prefetch: bool = option(
-        False, "Merge the supports during forward and backward, from the rows that the batch names."
-    )
+    layers: sparse_split.Layers = "sparse"
+    bitmap: known.BitmapFormat = "packed"
+    prefetch: bool = False
 
-    about = Traits(
-        name="union",
-        summary="merge the bitmaps of held rows, then all-reduce the union's values: exact, two rounds",
-        source="github.com/GeKeShi/Sparse_Sketch_Reducer (OminiReducer); Fei et al., OmniReduce, SIGCOMM 2021",
-        lossless=True,
-        granularity="row, with a bit of a bitmap for each",
-        formula="2(P-1)/P (rows/8 + 4 values of the union)",
-        certainty="code read",
-    )
-
-    def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
+    def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
         """Merge the supports, then sum the values of the union."""
         # Round one: which rows does any rank hold?
         rank.work(known.mark_bitmap_cost(split.tables, self.bitmap))
         label = "support, before backward has ended" if self.prefetch else "support"
-        support = post_support(rank, split.tables, self.bitmap, label)
-        yield support
-        union = rank.replicated(lambda: union_rows(support.value, split.tables, self.bitmap))
+        support = yield from known.post_support(rank, split.tables, self.bitmap, label)
+        union = rank.replicated(lambda: known.union_rows(support, split.tables, self.bitmap))
         rank.work(known.read_bitmaps_cost(split.tables, self.bitmap, union, "encode"))
 
         if self.prefetch:
@@ -225,3 +166,87 @@ class Union(Sparse):
             return split.mean(sums, dense, rank.size)
 
         return Reduced(rank.replicated(mean), sent=lambda: split.gradient)
+
+
+@dataclass(slots=True)
+class EmbRace(Sparse):
+    """Tables that no rank has as a whole: rank i owns some columns of all rows, or some rows.
+
+    1. Row numbers of the batch are gathered, before there is a gradient.
+    2. Gradients of a rank's rows go to the owners of each column, who add them up; dense layers are all-reduced.
+    3. Owners send the rows that the next batch needs: its forward pass waits for them, so that they count here.
+
+    Each rank ends with its own part of the mean of tables and with all of the dense layers' mean; together it is exact.
+    Of the paper only the abstract was read here: all-to-all for embeddings, all-reduce for the rest. That columns are
+    what is sharded, and steps 1 and 3, are recalled. A gradient tells no next batch: it is taken to need as many rows,
+    and the same. How EmbRace schedules, what the next batch needs first, is about the iteration and not here.
+    """
+
+    shards: Literal["columns", "rows"] = "columns"
+
+    layers = "sparse"
+
+    def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
+        """Tell all of one's rows, send their gradients to owners, and get as many rows from these."""
+        tables = split.tables
+        rank.work(known.write_keys_cost(tables))
+        numbers = [
+            RowSparse(table.rows, np.empty((len(table.rows), 0), np.float32), (table.shape[0], 0)) for table in tables
+        ]
+        packed = known.pack_tables(numbers)
+        gathered = yield from rank.all_gather(packed, label="row numbers of the batch", size_from_data=True)
+        shapes = [number.shape for number in numbers]
+
+        def rows_of(message: known.Message) -> list[known.Tables]:
+            pairs = zip(known.unpack_tables(message, shapes), tables, strict=True)
+            return self._parts([known.rows_without_values(part.rows, table.shape) for part, table in pairs], rank.size)
+
+        # Of every rank the rows of each part of each table.
+        held = rank.replicated(lambda: list(map(rows_of, gathered)))
+        rank.await_gradient()
+
+        rank.work(known.pack_values_cost(tables, len(tables)))
+        blocks = [known.pack_values(part, split.held) for part in self._parts(tables, rank.size)]
+        gradients = rank.all_to_all(blocks, label="gradients of rows to their owners", unequal=True)
+        dense = split.post_dense(rank)
+        yield from wait_all(gradients, dense)
+        own = [parts[rank.index] for parts in held]
+        came = list(map(known.unpack_values, gradients.value, own))
+        sums = known.sum_known_rows(came, known.merge_supports(own))
+        rank.work(known.sum_values_cost(came, sums))
+        means = [table.with_values(table.values / rank.size) for table in sums]
+
+        wanted = [[mean.keep(part.rows) for mean, part in zip(means, parts, strict=True)] for parts in own]
+        rank.work(known.pack_values_cost([table for part in wanted for table in part], len(tables)))
+        values = [known.pack_values(part, split.held) for part in wanted]
+        yield rank.all_to_all(values, label="rows of the next batch", unequal=True)
+        rank.work(gpu_cost.permute(sum(table.values.nbytes for table in tables), len(tables)))
+
+        others = rank.replicated(lambda: split.dense if dense is None else average(dense.value.map(widen), rank.size))
+        whole = [self._whole(mean, table, rank) for mean, table in zip(means, tables, strict=True)]
+        return Reduced(split.join(whole, others), sent=lambda: split.gradient)
+
+    def notes(self) -> tuple[str, ...]:
+        owned = f"each rank ends with the {self.shards} of tables that it owns; errors are those of all parts together"
+        return (f"{owned}; the next batch is taken to need the same rows",)
+
+    def _parts(self, tables: Sequence[RowSparse], ranks: int) -> list[known.Tables]:
+        return [list(own) for own in zip(*(self._cut(table, ranks) for table in tables), strict=True)]
+
+    def _cut(self, table: RowSparse, ranks: int) -> list[RowSparse]:
+        if self.shards == "rows":
+            return sparse_split.RowOwners(table.shape[0], ranks).split(table)
+        values = table.values.reshape(len(table.rows), table.width)
+        return [
+            RowSparse(table.rows, values[:, start:stop], (table.shape[0], stop - start))
+            for start, stop in pairwise(script.chunk_bounds(table.width, ranks).tolist())
+        ]
+
+    def _whole(self, part: RowSparse, table: RowSparse, rank: Rank) -> RowSparse:
+        """Return one's own part of a table in its place in the whole, which is zero elsewhere."""
+        if self.shards == "rows":
+            return sparse_split.RowOwners(table.shape[0], rank.size).place(part, rank.index)
+        start, stop = script.chunk_bounds(table.width, rank.size)[rank.index : rank.index + 2]
+        values = np.zeros((len(part.rows), table.width), np.float32)
+        values[:, start:stop] = part.values
+        return RowSparse(part.rows, values.reshape(len(part.rows), *table.shape[1:]), table.shape)

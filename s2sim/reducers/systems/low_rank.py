@@ -1,21 +1,18 @@
-"""Low-rank factors of gradient matrices: PowerSGD, and ACP-SGD, which alternates them."""
-
-from __future__ import annotations
+"""Low-rank factors of gradient matrices: PowerSGD; ACP-SGD, which alternates them; ARC-Top-K, which picks rows."""
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
 
-from s2sim.arrays import Floats32
+from s2sim.arrays import Floats32, Ints
 from s2sim.codecs.floats import round_to_dtype, widen
-from s2sim.errors import OptionError
+from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, average, stored
-from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits, wait_all
+from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer, wait_all
 from s2sim.reducers.script import Phase
 from s2sim.reducers.shared.sparse_split import join_layers, post_uncompressed, without_layers
 from s2sim.seeds import named_generator
@@ -23,26 +20,35 @@ from s2sim.seeds import named_generator
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Matrix:
-    """A layer as a matrix of ``rows`` x ``columns``: its first dimension, and all others together.
+    """A layer as the matrix M of shape (n, m): its first dimension, and all others together.
 
     GPUs store rows that the layer does not store too, and are charged for them.
     """
 
     layer: Layer
-    rows: int
-    columns: int
-    rank: int  # Columns of each of the two narrow matrices; at most the shorter side
+    n: int
+    m: int
+    r: int  # Its rank: columns of P, of shape (n, r), and of Q, of shape (m, r); at most the shorter side
 
-    def times(self, factor: Floats32, *, transposed: bool) -> Floats32:
-        """Return its product, or that of the transposed matrix, with a narrow one, float32 of shape (..., rank)."""
-        stored_rows = stored(self.layer).reshape(-1, self.columns)
+    def times(self, Q: Floats32) -> Floats32:
+        """Return M Q, float32 of shape (n, r)."""
+        stored_rows = stored(self.layer).reshape(-1, self.m)
         if not isinstance(self.layer, RowSparse):
-            return (stored_rows.T if transposed else stored_rows) @ factor
-        if transposed:
-            return stored_rows.T @ factor[self.layer.rows]
-        product = np.zeros((self.rows, factor.shape[1]), np.float32)
-        product[self.layer.rows] = stored_rows @ factor
-        return product
+            return stored_rows @ Q
+        P = np.zeros((self.n, Q.shape[1]), np.float32)
+        P[self.layer.rows] = stored_rows @ Q
+        return P
+
+    def rows(self, chosen: Ints) -> Floats32:
+        """Return some increasing rows, float32 of shape (K, m)."""
+        layer = self.layer
+        kept = layer.keep(chosen).to_dense() if isinstance(layer, RowSparse) else layer[chosen]
+        return kept.reshape(len(chosen), self.m)
+
+    def transposed_times(self, P: Floats32) -> Floats32:
+        """Return M^T P, float32 of shape (m, r)."""
+        own_rows = P[self.layer.rows] if isinstance(self.layer, RowSparse) else P
+        return stored(self.layer).reshape(-1, self.m).T @ own_rows
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -55,25 +61,26 @@ class Matrices:
     others: Gradient  # All other layers
     held: GradientDtype  # Dtype of values that are sent
 
-    def times(self, rank: Rank, factors: Sequence[Floats32], *, transposed: bool = False) -> list[Floats32]:
-        """Return the product of each matrix, or of each transposed one, with a factor, as sent, and charge the GPU."""
+    def products(
+        self, rank: Rank, times: Callable[[Matrix, Floats32], Floats32], narrow: Iterable[Floats32]
+    ) -> list[Floats32]:
+        """Return P by `Matrix.times` a Q, or Q by `Matrix.transposed_times` a P, as sent, and charge the GPU."""
         for matrix in self.matrices:
-            rank.work(cost.multiply_cost(matrix.rows, matrix.columns, matrix.rank))
-        pairs = zip(self.matrices, factors, strict=True)
-        return [widen(round_to_dtype(matrix.times(own, transposed=transposed), self.held)) for matrix, own in pairs]
+            rank.work(cost.multiply_cost(matrix.n, matrix.m, matrix.r))
+        return [widen(round_to_dtype(product, self.held)) for product in map(times, self.matrices, narrow)]
 
     def post(self, rank: Rank, narrow: Sequence[Floats32], label: str) -> Pending:
-        """Post the all-reduce of one narrow matrix per matrix, packed into one message."""
-        return rank.all_reduce(tuple(round_to_dtype(matrix, self.held) for matrix in narrow), label=label)
+        """Post the all-reduce of P or Q of each matrix, packed into one message."""
+        return rank.all_reduce(tuple(round_to_dtype(each, self.held) for each in narrow), label=label)
 
     def post_others(self, rank: Rank) -> Pending | None:
         """Post the all-reduce of the other layers; None if there are none."""
         return post_uncompressed(rank, self.others, self.held, "other layers")
 
     def charge_products(self, rank: Rank, phase: Phase = "decode") -> None:
-        """Charge the GPU for multiplying the two narrow matrices of each matrix."""
+        """Charge the GPU for P Q^T of each matrix."""
         for matrix in self.matrices:
-            rank.work(cost.multiply_cost(matrix.rows, matrix.rank, matrix.columns, phase))
+            rank.work(cost.multiply_cost(matrix.n, matrix.r, matrix.m, phase))
 
     def mean(self, products: Sequence[Floats32], others: Pending | None, ranks: int) -> Gradient:
         """Return the mean of all layers: of the matrices ``products``, of the others from their all-reduce."""
@@ -92,21 +99,20 @@ def split_matrices(gradient: Gradient, rank: int, min_compression: float, held: 
     matrices = {}
     for index, layer in enumerate(gradient.layers):
         if len(layer.shape) > 1 and layer.size:
-            rows, columns = layer.shape[0], layer.size // layer.shape[0]
-            matrix = Matrix(layer, rows, columns, min(rank, rows, columns))
-            if layer.size > min_compression * matrix.rank * (rows + columns):
+            n, m = layer.shape[0], layer.size // layer.shape[0]
+            matrix = Matrix(layer, n, m, min(rank, n, m))
+            if layer.size > min_compression * matrix.r * (n + m):
                 matrices[index] = matrix
-    others = without_layers(gradient, matrices)
-    return Matrices(gradient, tuple(matrices), tuple(matrices.values()), others, held)
+    return Matrices(gradient, tuple(matrices), tuple(matrices.values()), without_layers(gradient, matrices), held)
 
 
 def averages(total: Pending, ranks: int) -> list[Floats32]:
-    """Return the narrow matrices of a finished `Matrices.post`, divided by the number of ranks."""
-    return [np.divide(widen(matrix), ranks, dtype=np.float32) for matrix in total.value]
+    """Return the means of a finished `Matrices.post` over ranks."""
+    return [np.divide(widen(each), ranks, dtype=np.float32) for each in total.value]
 
 
 def orthonormal_basis(narrow: Floats32) -> Floats32:
-    """Return orthonormal columns that span those of a matrix with at least as many rows, float32 of its shape.
+    """Return orthonormal columns that span those of P or Q, float32 of its shape.
 
     Those of Gram-Schmidt except for signs, from a QR factorisation in float64; arbitrary ones replace dependent
     columns.
@@ -114,36 +120,27 @@ def orthonormal_basis(narrow: Floats32) -> Floats32:
     return np.linalg.qr(narrow.astype(np.float64)).Q.astype(np.float32)
 
 
-class LowRank(Reducer):
-    """A reducer of matrices; vectors, and matrices that would shrink too little, are all-reduced as they are.
+def multiply(P: Sequence[Floats32], Q: Sequence[Floats32]) -> list[Floats32]:
+    """Return P Q^T of each matrix, float32 of shape (n, m)."""
+    return [left @ right.T for left, right in zip(P, Q, strict=True)]
 
-    Attributes
-    ----------
-    rank : int
-        Columns of the two matrices, at most the shorter side of the one that they stand for.
-    min_compression : float
-        A matrix travels as it is unless it becomes more than so many times smaller.
-    """
+
+class LowRank(Reducer):
+    """A reducer of matrices; vectors, and matrices that would shrink too little, are all-reduced as they are."""
 
     __slots__ = ()
     minimums: ClassVar = {"rank": 1}
-    rank: int
-    min_compression: float
-
-    def __post_init__(self) -> None:
-        Reducer.__post_init__(self)
-        if not 0 <= self.min_compression < float("inf"):
-            raise OptionError(f"{self.about.name}: min_compression={self.min_compression} is not a number from 0")
+    intervals: ClassVar = {"min_compression": "[0, inf)"}
+    rank: int  # r, the columns of P and Q, at most the shorter side of M
+    min_compression: float  # A matrix travels as it is unless it becomes more than so many times smaller
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Reduce matrices and others."""
         split = split_matrices(gradient, self.rank, self.min_compression, self.held)
         if split.matrices:
             return (yield from self.reduce_matrices(rank, split))
         others = split.post_others(rank)
         yield from wait_all(others)
-        mean = rank.replicated(lambda: split.mean([], others, rank.size))
-        return Reduced(mean, sent=lambda: gradient)
+        return Reduced(rank.replicated(lambda: split.mean([], others, rank.size)), sent=lambda: gradient)
 
     @property
     def least_side(self) -> int:
@@ -154,17 +151,15 @@ class LowRank(Reducer):
     def reduce_matrices(self, rank: Rank, split: Matrices) -> Program:
         """Return the program for a gradient with at least one matrix."""
 
-    def random_queries(self, rank: Rank, split: Matrices) -> list[Floats32]:
-        """Return the right factors of the first step: normal numbers, the same on all ranks."""
+    def random_Q(self, rank: Rank, split: Matrices) -> list[Floats32]:
+        """Return the first step's Q of each matrix: normal numbers, the same on all ranks."""
         return [
-            named_generator(rank.seed, self.about.name, rank.step, place).standard_normal(
-                (matrix.columns, matrix.rank), np.float32
-            )
-            for place, matrix in zip(split.places, split.matrices, strict=True)
+            named_generator(rank.seed, self.about.name, rank.step, place).standard_normal((each.m, each.r), np.float32)
+            for place, each in zip(split.places, split.matrices, strict=True)
         ]
 
     def contraction(self, gradient: Gradient) -> float | None:
-        """Return the least share of a layer's square that a random query keeps, in expectation.
+        """Return the least share of a layer's square that a random Q keeps, in expectation.
 
         A random subspace of dimension r keeps r / n of a matrix with n rows. That of M Q is turned towards the large
         components of M, and keeps at least as much: by d/dt of tr(A Pi), where Pi projects on exp(Lt) S, and A and L
@@ -175,10 +170,9 @@ class LowRank(Reducer):
 
     def kept_share(self, matrix: Matrix) -> float:
         """Return the share of a matrix's square that is kept, in expectation."""
-        return matrix.rank / min(matrix.rows, matrix.columns)
+        return matrix.r / min(matrix.n, matrix.m)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return the layers that are taken as matrices."""
         return split_matrices(gradient, self.rank, self.min_compression, self.held).places
 
 
@@ -187,59 +181,45 @@ class PowerSGD(LowRank):
     """An all-reduce of P = M Q and one of Q = M^T P, with P made orthonormal between them; the mean of M is P Q^T.
 
     T. Vogels et al., "PowerSGD: practical low-rank gradient compression for distributed optimization", NeurIPS 2019,
-    algorithm 1; the code that was read is ``RankKReducer`` in github.com/epfml/powersgd, paper-code. Q is that of the
-    step before, in the first step normal. P is made orthonormal by a QR factorisation, whose columns are those of
-    Gram-Schmidt but for signs, which fall out of P Q^T. The original adds 1e-8 to each norm, so that tiny gradients
-    shrink and a zero Q stays zero for ever; here a Q is scaled by a power of two, and a zero P becomes unit vectors.
+    algorithm 1; the code that was read is ``RankKReducer`` in github.com/epfml/powersgd, paper-code. Of each layer, M
+    (n, m) is the gradient, P (n, r) and P_hat (n, r), its orthonormal form, span its columns, and Q (m, r) is that of
+    the step before, in the first step normal; all are float32. P_hat is of a QR factorisation: Gram-Schmidt
+    but for signs, which fall out of P_hat Q^T. The original adds 1e-8 to each norm, so that tiny gradients shrink and a
+    zero Q stays zero for ever; here a Q is scaled by a power of two, and a zero P becomes unit vectors.
 
-    All ranks end with the same P Q^T, and each keeps what its own M differs from that (algorithm 2): the sum over ranks
-    of what was sent is P times the mean, but what a single rank "sent" is not its own contribution. PowerSGD is
+    All ranks end with the same P_hat Q^T, and each keeps what its own M differs from that (algorithm 2): the sum of
+    what all have sent is that of the means, but what a single rank "sent" is not its own contribution. PowerSGD is
     biased and needs this feedback (``ef=true``).
     """
 
-    rank: int = option(2, "Columns of P and Q: 2 by default, the paper's choice for ResNet-18; 1 in later code.")
-    min_compression: float = option(
-        0.0,
-        "A matrix travels as it is unless this makes it more than so many times smaller: 0, all do, in the paper's "
-        "code; 2 in the later package and PyTorch's hook.",
-    )
-    reuse_query: bool = option(True, "Start from the Q of the step before; if not, from a new random one in each step.")
-    query: list[Floats32] | None = field(init=False, repr=False, default=None)
-
-    about = Traits(
-        name="powersgd",
-        summary="two all-reduces of narrow matrices whose product is the gradient's best in few dimensions",
-        source="Vogels, Karimireddy and Jaggi, PowerSGD, NeurIPS 2019; github.com/epfml/powersgd, paper-code",
-        carries=True,
-        feedback="needed",
-        formula="8(P-1)/P (sum over matrices a x b of r(a+b), and all other elements)",
-        certainty="code read",
-        size_only=True,
-    )
+    rank: int = 2
+    min_compression: float = 0.0
+    reuse_query: bool = True
+    Q: list[Floats32] | None = field(init=False, repr=False, default=None)  # Of each matrix, as the last step left it
 
     def reduce_matrices(self, rank: Rank, split: Matrices) -> Program:
         """Multiply, sum, make orthonormal, multiply, sum, multiply."""
         # P = M Q, summed over ranks; layers that are no matrices join its launch.
-        query = self.query or rank.replicated(lambda: self.random_queries(rank, split))
-        lefts = split.post(rank, split.times(rank, query), "P")
+        last_Q = self.Q or rank.replicated(lambda: self.random_Q(rank, split))
+        P = split.post(rank, split.products(rank, Matrix.times, last_Q), "P")
         others = split.post_others(rank)
-        yield from wait_all(lefts, others)
+        yield from wait_all(P, others)
 
         for matrix in split.matrices:
-            rank.work(cost.orthogonalise_cost(matrix.rows, matrix.rank))
-        basis = rank.replicated(lambda: list(map(orthonormal_basis, averages(lefts, rank.size))))
+            rank.work(cost.orthogonalise_cost(matrix.n, matrix.r))
+        P_hat = rank.replicated(lambda: list(map(orthonormal_basis, averages(P, rank.size))))
 
-        # Q = M^T P, summed over ranks.
-        rights = split.post(rank, split.times(rank, basis, transposed=True), "Q")
-        yield rights
-        found = rank.replicated(lambda: averages(rights, rank.size))
+        # Q = M^T P_hat, summed over ranks.
+        total_Q = split.post(rank, split.products(rank, Matrix.transposed_times, P_hat), "Q")
+        yield total_Q
+        Q = rank.replicated(lambda: averages(total_Q, rank.size))
         if self.reuse_query:
             # Times powers of two, so that products with them neither overflow nor vanish over many steps.
-            exponents = [-int(np.frexp(np.abs(right).max())[1]) for right in found]
-            self.query = rank.replicated(lambda: list(map(np.ldexp, found, exponents)))
+            exponents = [-int(np.frexp(np.abs(each).max())[1]) for each in Q]
+            self.Q = rank.replicated(lambda: list(map(np.ldexp, Q, exponents)))
 
         split.charge_products(rank)
-        products = rank.replicated(lambda: [left @ right.T for left, right in zip(basis, found, strict=True)])
+        products = rank.replicated(lambda: multiply(P_hat, Q))
         mean = rank.replicated(lambda: split.mean(products, others, rank.size))
         return Reduced(mean, sent=lambda: split.join(products, split.others))
 
@@ -249,56 +229,41 @@ class AcpSGD(LowRank):
     """An all-reduce of P = M Q in one step, and of Q = M^T P in the next; what is kept is made orthonormal before.
 
     L. Zhang et al., "Evaluation and optimization of gradient compression for distributed deep learning", ICDCS 2023;
-    the code that was read is ``acpsgd.py`` in github.com/lzhangbv/acpsgd. The first step sends P of a random Q, which
-    keeps about r/b of what a matrix with b columns is; later ones find the rest (``warm=true`` shows the second). Each
-    rank has sent P Q^T with a P or Q of its own, and keeps what is left (``ef=true``). The original fuses messages of
-    up to 5 MB as they become ready in backward; here all of a step are one.
+    the code that was read is ``acpsgd.py`` in github.com/lzhangbv/acpsgd. M, P and Q have the shapes of `PowerSGD`. The
+    first step sends P of a random Q, which keeps about r/m of what a matrix with m columns is; later ones find the rest
+    (``warm=true`` shows the second). Each rank has sent P Q^T with a P or Q of its own, and keeps what is left
+    (``ef=true``). The original fuses messages of up to 5 MB as they become ready in backward; here a step has one.
     """
 
-    rank: int = option(4, "Columns of P and Q; 4 by default, as in the code.")
-    min_compression: float = option(
-        0.0,
-        "A matrix travels as it is unless the mean of P and Q is more than so many times smaller; by default all do.",
-    )
+    rank: int = 4
+    min_compression: float = 0.0
+    # P or Q of each matrix, whichever the last step sent, and whether the next sends P
     last: list[Floats32] | None = field(init=False, repr=False, default=None)
-    sends_left: bool = field(init=False, repr=False, default=True)
-
-    about = Traits(
-        name="acp-sgd",
-        summary="one all-reduce of one of two narrow matrices, by turns, whose product is near the gradient",
-        source="Zhang et al., Evaluation and Optimization of Gradient Compression, ICDCS 2023; "
-        "github.com/lzhangbv/acpsgd",
-        carries=True,
-        feedback="needed",
-        formula="8(P-1)/P (sum over matrices a x b of ra or rb by turns, and all other elements)",
-        certainty="code read",
-        size_only=True,
-    )
+    sends_P: bool = field(init=False, repr=False, default=True)
 
     def kept_share(self, matrix: Matrix) -> float:
         """Return what a random subspace keeps: the first step projects the rows on one that knows nothing of them."""
-        return matrix.rank / matrix.columns
+        return matrix.r / matrix.m
 
     def reduce_matrices(self, rank: Rank, split: Matrices) -> Program:
         """Make orthonormal, multiply, sum, multiply."""
-        left = self.sends_left
-        last = self.last or rank.replicated(lambda: self.random_queries(rank, split))
+        sends_P = self.sends_P
+        last = self.last or rank.replicated(lambda: self.random_Q(rank, split))
         for matrix in split.matrices:
-            rank.work(cost.orthogonalise_cost(matrix.columns if left else matrix.rows, matrix.rank))
-        basis = rank.replicated(lambda: list(map(orthonormal_basis, last)))
+            rank.work(cost.orthogonalise_cost(matrix.m if sends_P else matrix.n, matrix.r))
+        kept = rank.replicated(lambda: list(map(orthonormal_basis, last)))
 
         # P = M Q, or Q = M^T P, summed over ranks; layers that are no matrices join its launch.
-        own = split.times(rank, basis, transposed=not left)
-        total = split.post(rank, own, "P" if left else "Q")
+        own = split.products(rank, Matrix.times if sends_P else Matrix.transposed_times, kept)
+        total = split.post(rank, own, "P" if sends_P else "Q")
         others = split.post_others(rank)
         yield from wait_all(total, others)
 
         found = rank.replicated(lambda: averages(total, rank.size))
-        self.last, self.sends_left = found, not left
+        self.last, self.sends_P = found, not sends_P
 
-        def products(narrow: Sequence[Floats32]) -> list[Floats32]:
-            pairs = zip(narrow, basis, strict=True) if left else zip(basis, narrow, strict=True)
-            return [left_factor @ right.T for left_factor, right in pairs]
+        def products(new: Sequence[Floats32]) -> list[Floats32]:
+            return multiply(new, kept) if sends_P else multiply(kept, new)
 
         def sent() -> Gradient:
             split.charge_products(rank, "encode")
@@ -306,3 +271,52 @@ class AcpSGD(LowRank):
 
         split.charge_products(rank)
         return Reduced(rank.replicated(lambda: split.mean(products(found), others, rank.size)), sent)
+
+
+@dataclass(slots=True)
+class ArcTopK(LowRank):
+    """An all-reduce of the sketch P = G V, by which all find the K largest rows of the sum, and one of these rows.
+
+    C. Chen et al., "An All-Reduce Compatible Top-K Compressor for Communication-Efficient Distributed Learning",
+    arXiv:2510.26709; read in the authors' github.com/Aris-ma/ARC-TopK-release. Of each layer, G (n, m) is the gradient,
+    V (m, r) is normal, new in every step and the same on all ranks, P is (n, r), and K rows are kept, whose norms in
+    the sum of all P are largest; they need no index. Around it the authors put EF21 with momentum, which is not here,
+    EF21 (``ef=ef21``) or error feedback (``ef=true``); convolutions have rows by the kernel's width there.
+    """
+
+    fractions = ("density",)
+    min_compression = 0.0
+    density: float = 0.2
+    rank: int = 4
+
+    def kept_share(self, matrix: Matrix) -> float:
+        """Return what random rows keep: larger ones are likelier."""
+        return elements_kept(matrix.n, self.density) / matrix.n
+
+    def reduce_matrices(self, rank: Rank, split: Matrices) -> Program:
+        """Multiply, sum, select, sum what is selected."""
+        V = rank.replicated(lambda: self.random_Q(rank, split))
+        P = split.post(rank, split.products(rank, Matrix.times, V), "P")
+        others = split.post_others(rank)
+        yield from wait_all(P, others)
+
+        K = [elements_kept(matrix.n, self.density) for matrix in split.matrices]
+        norms = [np.linalg.norm(each.astype(np.float64), axis=1) for each in P.value]
+        chosen = rank.replicated(lambda: list(map(select_top_k, norms, K)))
+        own = [
+            widen(round_to_dtype(each.rows(kept), split.held))
+            for each, kept in zip(split.matrices, chosen, strict=True)
+        ]
+        for matrix, kept in zip(split.matrices, K, strict=True):
+            rank.work(cost.select(matrix.n, kept))
+            rank.work(cost.copy_out_cost(kept * matrix.m, scattered=False))
+            rank.work(cost.scatter_cost(cost.VALUE_BYTES * matrix.n * matrix.m, kept * matrix.m, scattered=False))
+        total = split.post(rank, own, "rows")
+        yield total
+
+        def whole(rows: Sequence[Floats32]) -> list[Floats32]:
+            triples = zip(split.matrices, chosen, rows, strict=True)
+            return [RowSparse(kept, values, (each.n, each.m)).to_dense() for each, kept, values in triples]
+
+        mean = rank.replicated(lambda: split.mean(whole(averages(total, rank.size)), others, rank.size))
+        return Reduced(mean, sent=lambda: split.join(whole(own), split.others))

@@ -1,22 +1,20 @@
-"""Models instead of gradients: federated averaging, and CHOCO-SGD over neighbours."""
+"""Models instead of gradients: federated averaging, CHOCO-SGD over neighbours, and Downpour's asynchronous steps."""
 
-from __future__ import annotations
-
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from io import StringIO
-from typing import Any, Literal, TypeAlias
+from typing import ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Floats, Floats32, Mask
+from s2sim.arrays import Array, Floats, Floats32, Mask
 from s2sim.codecs.top_k import elements_kept, select_top_k, to_pairs
 from s2sim.errors import OptionError
 from s2sim.files import read_text, user_path
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
+from s2sim.reducers.script import chunk_bounds
 from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
 from s2sim.seeds import named_generator
 
@@ -35,25 +33,13 @@ class FedAvg(Reducer):
     """
 
     fractions = ("fraction",)
-    fraction: float = option(
-        0.1, "C, the fraction of the ranks that a round chooses by the shared seed, at least one, in (0, 1]."
-    )
-    download: Literal["next", "all"] = option("next", "Who gets the new model at the end of a round.")
-    samples: str | None = option(
-        None, "A text file with the number of samples of each rank; all have as many unless it is given."
-    )
+    fraction: float = 0.1
+    download: Literal["next", "all"] = "next"
+    samples: str | None = None
 
     server: Floats32 | None = field(init=False, repr=False, default=None)
     """The server's model, as the sum of all updates; None on ranks without it."""
     model: Floats32 | None = field(init=False, repr=False, default=None)  # This rank's model, as last downloaded
-
-    about = Traits(
-        name="fedavg",
-        summary="some ranks send updates to a server, which averages them by samples and sends the model back",
-        source="McMahan et al., Communication-Efficient Learning from Decentralized Data, AISTATS 2017",
-        formula="4n up where chosen; the server 4n for each that downloads",
-        scope="gradient",
-    )
 
     @property
     def traits(self) -> Traits:
@@ -75,10 +61,9 @@ class FedAvg(Reducer):
         members = sorted({SERVER, *chosen})
         if rank.index in members:
             star = rank.subgroup(members)
-            uploads = star.exchange({} if rank.index == SERVER else {SERVER: update}, label="updates")
-            yield uploads
+            uploads = yield from star.exchange({} if rank.index == SERVER else {SERVER: update}, label="updates")
             if rank.index == SERVER:
-                arrived = {SERVER: update} | {members[place]: other for place, other in uploads.value.items()}
+                arrived = {SERVER: update} | {members[place]: other for place, other in uploads.items()}
                 total = zeros.copy() if self.server is None else self.server.copy()
                 for weight, place in zip(weights, chosen, strict=True):
                     total += np.float32(weight) * arrived[place]
@@ -90,9 +75,9 @@ class FedAvg(Reducer):
         if rank.index in members:
             star = rank.subgroup(members)
             model = self.server
-            models = star.exchange({} if model is None else dict.fromkeys(range(1, star.size), model), label="model")
-            yield models
-            self.model = models.value[SERVER] if model is None else model
+            sent = {} if model is None else dict.fromkeys(range(1, star.size), model)
+            models = yield from star.exchange(sent, label="model")
+            self.model = models[SERVER] if model is None else model
         change = zeros if self.model is None else self.model - own
         kept = gradient if rank.index in chosen else from_flat_vector(zeros, gradient)
         return Reduced(from_flat_vector(change, gradient), sent=lambda: kept)
@@ -104,8 +89,7 @@ class FedAvg(Reducer):
     def _chosen(self, rank: Rank, step: int) -> list[int]:
         """Return the clients of a round, the same on all ranks, in their order."""
         count = max(1, round(self.fraction * rank.size))
-        random = named_generator(rank.seed, "fedavg", step)
-        return sorted(random.choice(rank.size, count, replace=False).tolist())
+        return sorted(named_generator(rank.seed, "fedavg", step).choice(rank.size, count, replace=False).tolist())
 
 
 def _read_numbers(path: str, noun: str, fault: str) -> Floats:
@@ -128,8 +112,6 @@ def sample_counts(path: str | None, ranks: int) -> Floats:
 
 
 Compressor: TypeAlias = Literal["topk", "sign", "none"]
-
-_DENSITY = 0.01
 
 Graph: TypeAlias = Literal["ring", "torus", "exponential", "complete"]
 
@@ -213,48 +195,26 @@ class Choco(Reducer):
 
     compresses_all = True
     fractions = ("gamma", "density")
-    graph: Graph = option("ring", "Who is whose neighbour; weights are Metropolis's.")
-    weights: str | None = option(
-        None, "A text file with the mixing matrix, a row a rank, in place of those of ``graph``."
-    )
-    gamma: float = option(0.1, "Step towards the neighbours, in (0, 1]; the authors tune it for every compressor.")
-    compressor: Compressor = option(
-        "topk",
-        "C: the largest elements as index and value, the signs with the mean magnitude, or the difference itself.",
-    )
-    density: float = option(_DENSITY, "Fraction of the elements that ``topk`` keeps, in (0, 1].")
+    needs: ClassVar = {"density": "compressor=topk", "graph": "weights=none"}
+    graph: Graph = "ring"
+    weights: str | None = None
+    gamma: float = 0.1
+    compressor: Compressor = "topk"
+    density: float = 0.01
 
-    model: Floats32 | None = field(init=False, repr=False, default=None)  # Sum of this rank's updates, x
-    public: Floats32 | None = field(init=False, repr=False, default=None)  # What all neighbours know of it, x̂
-    around: Floats32 | None = field(init=False, repr=False, default=None)
-    """Weighted sum of what is known of the neighbours and of itself, s."""
-
-    about = Traits(
-        name="choco",
-        summary="gossip with neighbours of compressed differences to public copies; every rank has its own model",
-        source="Koloskova, Stich and Jaggi, ICML 2019; github.com/epfml/ChocoSGD",
-        agrees=False,
-        estimates="weights",
-        feedback="own",
-        formula="neighbours x 8k",
-        certainty="code read",
-    )
-
-    def __post_init__(self) -> None:
-        Reducer.__post_init__(self)
-        if self.compressor != "topk" and self.density != _DENSITY:
-            raise OptionError(f"choco: density={self.density} changes nothing with compressor={self.compressor}")
-        if self.weights is not None and self.graph != "ring":
-            raise OptionError(f"choco: graph={self.graph} changes nothing with weights of a file: give one of them")
+    # Sum of this rank's updates, what all neighbours know of that, and the weighted sum of what is known of all: (n,)
+    x: Floats32 | None = field(init=False, repr=False, default=None)
+    x_hat: Floats32 | None = field(init=False, repr=False, default=None)
+    s: Floats32 | None = field(init=False, repr=False, default=None)
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Take the local step, tell the neighbours what is new, move towards them."""
-        mixing = rank.replicated(lambda: mixing_matrix(self.graph, self.weights, rank.size))[rank.index]
+        w = rank.replicated(lambda: mixing_matrix(self.graph, self.weights, rank.size))[rank.index]
         step = flat_vector(gradient)
         zeros = np.zeros_like(step)
-        model = step if self.model is None else self.model + step
-        public = zeros if self.public is None else self.public
-        around = zeros if self.around is None else self.around
+        x = step if self.x is None else self.x + step
+        x_hat = zeros if self.x_hat is None else self.x_hat
+        s = zeros if self.s is None else self.s
 
         n, kept = len(step), elements_kept(len(step), self.density)
         encoding = cost.encode_values(n, n // 8 if self.compressor == "sign" else 0)
@@ -263,23 +223,22 @@ class Choco(Reducer):
             encoding, adding = cost.select(n, kept), cost.add_pairs(0, kept)
         rank.work(cost.add(n))
         rank.work(encoding)
-        message = self._compress(model - public)
-        neighbours = [place for place in np.flatnonzero(mixing).tolist() if place != rank.index]
-        heard = rank.exchange(dict.fromkeys(neighbours, message), label="differences")
-        yield heard
+        q = self._compress(x - x_hat)
+        neighbours = [place for place in np.flatnonzero(w).tolist() if place != rank.index]
+        heard = yield from rank.exchange(dict.fromkeys(neighbours, q), label="differences")
 
-        self.public = public + self._decompress(message, n)
-        around = around + np.float32(mixing[rank.index]) * (self.public - public)
-        for place, other in heard.value.items():
-            around += np.float32(mixing[place]) * self._decompress(other, n)
+        self.x_hat = x_hat + self._decompress(q, n)
+        s = s + np.float32(w[rank.index]) * (self.x_hat - x_hat)
+        for place, other in heard.items():
+            s += np.float32(w[place]) * self._decompress(other, n)
             rank.work(adding)
-        self.around = around
-        update: Floats32 = step + np.float32(self.gamma) * (around - self.public)
+        self.s = s
+        update: Floats32 = step + np.float32(self.gamma) * (s - self.x_hat)
         rank.work(cost.add(n))
-        self.model = model + (update - step)
+        self.x = x + (update - step)
         return Reduced(from_flat_vector(update, gradient), sent=lambda: gradient)
 
-    def _compress(self, difference: Floats32) -> tuple[NDArray[Any], ...]:
+    def _compress(self, difference: Floats32) -> tuple[Array, ...]:
         if self.compressor == "none":
             return (difference,)
         if self.compressor == "sign":
@@ -288,7 +247,7 @@ class Choco(Reducer):
         kept = select_top_k(difference, elements_kept(len(difference), self.density))
         return tuple(to_pairs(kept, difference[kept], len(kept)).values())
 
-    def _decompress(self, message: tuple[NDArray[Any], ...], elements: int) -> Floats32:
+    def _decompress(self, message: tuple[Array, ...], elements: int) -> Floats32:
         if self.compressor == "none":
             return np.asarray(message[0])
         if self.compressor == "sign":
@@ -298,3 +257,59 @@ class Choco(Reducer):
         dense = np.zeros(elements, np.float32)
         dense[indices] = values
         return dense
+
+
+@dataclass(slots=True)
+class Downpour(Reducer):
+    """Asynchronous SGD: servers step by each rank's gradient as it comes, and hand out the model that they have then.
+
+    J. Dean et al., "Large Scale Distributed Deep Networks", NIPS 2012, section 4.1, recalled, with ``n_fetch = n_push =
+    1`` as in its experiments. The first ranks are the servers beside their own work, each of a part of all elements.
+    Ranks come in turn, as equal ones do that have started one after the other: a gradient is stepped by when all other
+    ranks have been served since its own fetched the model that it is of, so that it is P - 1 steps old. A step is that
+    of the mean's length over P, so that P of them are one of plain SGD. A queue at the servers is one exchange after
+    the other in time; that ranks compute while others wait is not counted.
+    """
+
+    compresses_all = True
+    minimums: ClassVar = {"servers": 1}
+    servers: int = 1
+
+    ranks: int = field(init=False, repr=False, compare=False, default=1, metadata={"fitted": True})
+    # Of a server: its part of the model, as the sum of all steps; of every rank: the model that it fetched, flat
+    part: Floats32 | None = field(init=False, repr=False, default=None)
+    fetched: Floats32 | None = field(init=False, repr=False, default=None)
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Let each rank in turn push its gradient to all servers and fetch their parts of the model."""
+        step = flat_vector(gradient) / np.float32(rank.size)
+        servers = range(min(self.servers, rank.size))
+        parts = np.split(step, chunk_bounds(len(step), len(servers))[1:-1])
+        own = fetched = np.zeros_like(step) if self.fetched is None else self.fetched
+        part = np.zeros_like(parts[rank.index % len(servers)]) if self.part is None else self.part
+        for worker in range(rank.size):
+            members = sorted({*servers, worker})
+            if rank.index not in members:
+                continue
+            star, place, works = rank.subgroup(members), members.index(worker), rank.index == worker
+            pushed = {at: parts[at] for at in servers} if works else {}
+            here = [pushed.pop(place)] if works and rank.index in servers else []
+            arrived = yield from star.exchange(pushed, label="a gradient to servers")
+            for update in (*here, *arrived.values()):
+                part = part + update
+                rank.work(cost.add(len(update)))
+            found = yield from star.exchange({place: part} if arrived else {}, label="the model from servers")
+            if works:
+                found = {place: part, **found}
+                fetched = np.concatenate([found[at] for at in servers])
+        self.part, self.fetched = part, fetched
+        update = from_flat_vector(fetched - own, gradient)
+        return Reduced(update, sent=lambda: update)
+
+    def placed(self, nodes: Sequence[int]) -> Self:
+        """Return the same for so many ranks."""
+        return self.variant(ranks=len(nodes))
+
+    def notes(self) -> tuple[str, ...]:
+        """Return how old gradients are."""
+        return (f"gradients are {self.ranks - 1} steps of other ranks old when a server steps by them",)

@@ -11,20 +11,16 @@ Which rows of an embedding table have a gradient, the batch tells before forward
 compute, and only values remain.
 """
 
-from __future__ import annotations
-
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Bits
+from s2sim.arrays import Array, Bits
 from s2sim.gradients.gradient import RowSparse
-from s2sim.options import option
-from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Traits, wait_all
+from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Waits, wait_all
 from s2sim.reducers.script import chunk_bounds
 from s2sim.reducers.shared import row_sparse as known
 from s2sim.reducers.shared.layers import NodeMembership, no_shared_node_reason, node_membership
@@ -54,7 +50,7 @@ class TwoLevelSum:
         # Of all shards: rows of the union.
         self._union: list[known.Tables] = []
 
-    def exchange_rows(self) -> Generator[Pending, None, None]:
+    def exchange_rows(self) -> Waits[None]:
         """Exchange the rows of all messages of `sum`, as bitmaps of known sizes."""
         local = self._local
         self._rank.work(known.mark_bitmap_cost(self._tables, "packed"))
@@ -75,15 +71,11 @@ class TwoLevelSum:
         self._rank.work(known.merge_bitmaps_cost(bitmaps[local.index].nbytes, self._peers[0].size))
 
         (of_node,) = yield from _post_each("all_gather", [local], [known.pack_support(union)], "rows of the union")
-
-        def read(bitmap: Bits, holds: range) -> known.Tables:
-            return known.unpack_support(bitmap, self._of(self._own, holds))
-
-        self._union = self._rank.replicated(lambda: self._all_shards(of_node, read))
+        self._union = self._rank.replicated(lambda: self._all_shards(of_node, known.unpack_support, self._own))
         for table, shards in zip(self._tables, zip(*self._union, strict=True), strict=True):
             self._rank.work(known.read_bitmaps_cost([table], "packed", [shard.rows for shard in shards], "encode"))
 
-    def sum(self) -> Generator[Pending, None, list[RowSparse]]:
+    def sum(self) -> Waits[list[RowSparse]]:
         """Return the sums of the tables over all ranks: values to shards, to owners, and back."""
         local = self._local
         self._rank.work(known.pack_values_cost(self._tables, len(self._tables)))
@@ -108,18 +100,15 @@ class TwoLevelSum:
         packed = [known.pack_values(shards, self._held)]
         (of_node,) = yield from _post_each("all_gather", [local], packed, "sums of all shards")
 
-        def read(values: NDArray[Any], holds: range) -> known.Tables:
-            return known.unpack_values(values, self._of(self._union, holds))
-
         def joined() -> list[RowSparse]:
-            columns = zip(*self._all_shards(of_node, read), strict=True)
+            columns = zip(*self._all_shards(of_node, known.unpack_values, self._union), strict=True)
             return [owners.join(parts) for owners, parts in zip(self._owners, columns, strict=True)]
 
         tables = self._rank.replicated(joined)
         self._rank.work(known.join_rows_cost(tables))
         return tables
 
-    def _owned(self, to_owners: Iterable[Sequence[NDArray[Any]]]) -> Iterator[NDArray[Any]]:
+    def _owned(self, to_owners: Iterable[Sequence[Array]]) -> Iterator[Array]:
         """Yield the sums that this rank owns, by shard: one may be sent while the next is added up."""
         for peers, sent, nodes, shard in zip(self._peers, to_owners, self._nodes, self._holds, strict=True):
             supports = [_split_by_owner(node, peers.size)[peers.index] for node in nodes]
@@ -132,23 +121,22 @@ class TwoLevelSum:
         return [table for shard in holds for table in shards[shard]]
 
     def _by_shard(self, tables: known.Tables) -> list[known.Tables]:
-        """Return the tables of each shard, from those of all shards in order."""
         count = len(self._tables)
         return [tables[start : start + count] for start in range(0, len(tables), count)]
 
     def _all_shards(
-        self, gathered: Sequence[NDArray[Any]], read: Callable[[NDArray[Any], range], known.Tables]
+        self, gathered: Sequence[Any], unpack: Callable[[Any, known.Tables], known.Tables], like: list[known.Tables]
     ) -> list[known.Tables]:
         """Return the tables of all shards, from the messages of the node's ranks about their shards."""
         shards: dict[int, known.Tables] = {}
         for holds, message in zip(self._holders, gathered, strict=True):
-            shards |= zip(holds, self._by_shard(read(message, holds)), strict=True)
+            shards |= zip(holds, self._by_shard(unpack(message, self._of(like, holds))), strict=True)
         return [shards[shard] for shard in range(len(shards))]
 
 
 def _post_each(
     kind: Literal["all_to_all", "all_gather"], groups: Sequence[Rank], payloads: Iterable[Any], label: str
-) -> Generator[Pending, None, list[Sequence[NDArray[Any]]]]:
+) -> Waits[list[Sequence[Array]]]:
     """Return the results of a collective in each of some groups of equal size; groups of one rank post nothing."""
     if groups[0].size == 1:
         return [payload if kind == "all_to_all" else (payload,) for payload in payloads]
@@ -163,7 +151,6 @@ def _unpack_supports(bitmaps: Sequence[Bits], like: known.Tables) -> list[known.
 
 
 def _split_by_owner(tables: known.Tables, owners: int) -> list[known.Tables]:
-    """Return each owner's part of the tables of a shard."""
     parts = [known.split_table(table, chunk_bounds(table.shape[0], owners)) for table in tables]
     return [list(own) for own in zip(*parts, strict=True)]
 
@@ -180,40 +167,23 @@ class NodeUnion(Sparse):
 
     minimums: ClassVar = {"node": 1}
     layers: Layers = "sparse"
-    prefetch: bool = option(
-        False, "Gather the bitmaps during forward and backward, from the rows that the batch names."
-    )
-    node: int | None = option(
-        None, "Ranks a node, in order, where that is to be another number than the topology says, or there is none."
-    )
+    prefetch: bool = False
+    node: int | None = None
 
     numbers: tuple[int, ...] = field(init=False, repr=False, compare=False, default=(), metadata={"fitted": True})
     """Of the node of each rank; empty until `placed`."""
 
-    about = Traits(
-        name="node-union",
-        summary="bitmaps inside nodes and between them, then values to owners and back, without row numbers: exact",
-        source="this project; owners after Renggli et al., SparCML, SC 2019, bitmaps after the S2 authors' code",
-        lossless=True,
-        granularity="row, with a bit of a bitmap for each",
-        formula="(R+U)(L-1)/L + (N+U)(M-1)/LM + bitmaps",
-        certainty="ours",
-    )
-
     def placed(self, nodes: Sequence[int]) -> Self:
-        """Return the same for ranks that share nodes."""
         return self.variant(numbers=tuple(nodes))
 
     def notes(self) -> tuple[str, ...]:
-        """Return whether there are nodes of several ranks."""
         why = no_shared_node_reason(self.node, self.numbers)
         return () if why is None else (f"{why}: only the way between nodes is left",)
 
     def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
         """Tell each other of rows, then sum values in the node, between nodes, and gather both ways back."""
         dense = None if self.prefetch else split.post_dense(rank)
-        nodes = node_membership(rank.size, self.node, self.numbers)
-        way = TwoLevelSum(rank, nodes, split.tables, self.held)
+        way = TwoLevelSum(rank, node_membership(rank.size, self.node, self.numbers), split.tables, self.held)
         yield from way.exchange_rows()
         # Host and GPU know all sizes from here on.
         rank.synchronise()

@@ -1,20 +1,23 @@
 """A reducer for each pattern of layer names: sketches on tables, say, and low rank on the rest."""
 
-from __future__ import annotations
-
 import warnings
-from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
+from glob import escape
 from math import lcm
-from typing import Any, Self, cast
+from typing import Any, ClassVar, Literal, Self, cast
 
+import numpy as np
+
+from s2sim.arrays import Floats
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import option
-from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits
+from s2sim.reducers import gpu_cost, process_group, script
+from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits, Waits
+from s2sim.reducers.shared.gathered import flat_vector
 from s2sim.reducers.shared.layers import merge_layers, run_interleaved, select_layers
-from s2sim.reducers.systems.dense import Dense
+from s2sim.reducers.systems import dense, low_rank, stochastic_rounding, topk
 
 _MAX_NAMES = 8
 
@@ -42,15 +45,7 @@ class PerLayer(Reducer):
     """
 
     takes_reducers = True
-    parts: tuple[PatternPart, ...] = option((), "Patterns and reducers, in the order in which they are tried.")
-
-    about = Traits(
-        name="per-layer",
-        summary="a reducer for each pattern of layer names, side by side; all else densely",
-        source="no system: combines others",
-        formula="those of its parts",
-        certainty="code read",
-    )
+    parts: tuple[PatternPart, ...] = ()
 
     def __post_init__(self) -> None:
         for part in self.parts:
@@ -74,7 +69,7 @@ class PerLayer(Reducer):
         layers, rest = self._assigned(rank, gradient)
         chosen = [(part.reducer, own) for part, own in zip(self.parts, layers, strict=True) if own]
         if rest or not chosen:
-            chosen.append((Dense().with_dtype(self.held), rest))
+            chosen.append((dense.Dense().with_dtype(self.held), rest))
         chosen.sort(key=lambda each: not each[0].traits.before_gradient)
         programs = []
         for reducer, own in chosen:
@@ -94,7 +89,7 @@ class PerLayer(Reducer):
 
         return Reduced(rank.replicated(mean) if self.traits.agrees else mean(), sent)
 
-    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+    def learn(self, rank: Rank, gradient: Gradient) -> Waits[None]:
         """Learn what the parts do; where single ones are a later step, what these do."""
         layers, _ = self._assigned(rank, gradient)
         only_warm = self.traits.warm
@@ -123,14 +118,13 @@ class PerLayer(Reducer):
             carries=any(traits.carries for traits in each),
             warm=any(traits.warm for traits in each),
             before_gradient=any(traits.before_gradient for traits in each),
-            estimates=next((name for name in ("weights", "shards", "sign") if name in estimates), "mean"),
+            estimates=next((name for name in ("weights", "shards", "sign", "update") if name in estimates), "mean"),
             feedback=next((name for name in ("needed", "own") if name in feedback), "no"),
             adds_up=all(traits.adds_up for traits in each),
             scope="gradient" if any(traits.scope == "gradient" for traits in each) else "bucket",
         )
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        """Return what the parts compress."""
         layers, _ = assign_by_pattern(gradient.names, [part.pattern for part in self.parts])
         found: list[int] = []
         for part, own in zip(self.parts, layers, strict=True):
@@ -139,11 +133,9 @@ class PerLayer(Reducer):
 
     @property
     def least_side(self) -> int:
-        """The longest that a part needs."""
         return max((part.reducer.least_side for part in self.parts), default=0)
 
     def alignment(self, ranks: int) -> int:
-        """Return what holds for all parts."""
         return lcm(*(part.reducer.alignment(ranks) for part in self.parts))
 
     def layer_classes(self, names: Sequence[str]) -> tuple[int, ...]:
@@ -153,15 +145,12 @@ class PerLayer(Reducer):
         return tuple(found[index] for index in range(len(names)))
 
     def with_dtype(self, dtype: GradientDtype) -> Self:
-        """Return a fresh instance whose parts are for gradients of this type."""
         return self._map(lambda _, reducer: reducer.with_dtype(dtype), held=dtype)
 
     def placed(self, nodes: Sequence[int]) -> Self:
-        """Return the same with parts that know which ranks share a node."""
         return self._map(lambda _, reducer: reducer.placed(nodes))
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
-        """Return the same with parts that are sized for their layers."""
         layers, _ = assign_by_pattern(gradients[0].names, [part.pattern for part in self.parts])
         return self._map(
             lambda place, reducer: (
@@ -172,7 +161,6 @@ class PerLayer(Reducer):
         )
 
     def sized(self, elements: Mapping[str, int]) -> Self:
-        """Return the same with parts that run on small copies of their layers."""
         names = tuple(elements)
         layers, _ = assign_by_pattern(names, [part.pattern for part in self.parts])
         return self._map(
@@ -180,30 +168,24 @@ class PerLayer(Reducer):
         )
 
     def state(self) -> dict[str, Any]:
-        """Return what the parts carry, by their places."""
         return {str(place): part.reducer.state() for place, part in enumerate(self.parts)}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the states of the parts."""
         for place, part in enumerate(self.parts):
             part.reducer.restore(state.get(str(place), {}))
 
     def notes(self) -> tuple[str, ...]:
-        """Return those of the parts, and whether there is none."""
         if not self.parts:
             return ("no pattern was given, so that all layers are sent densely",)
         return tuple(f"{part.pattern}: {note}" for part in self.parts for note in part.reducer.notes())
 
     def later_options(self) -> tuple[str, ...]:
-        """Return those of the parts."""
         return tuple(f"{option} of {part.pattern}" for part in self.parts for option in part.reducer.later_options())
 
     def written(self) -> dict[str, str]:
-        """Return the patterns with their reducers."""
         return {part.pattern: part.text for part in self.parts}
 
     def options(self) -> dict[str, Any]:
-        """Return the patterns with their reducers, in order."""
         return {"layers": ",".join(f"{part.pattern}={part.text}" for part in self.parts)}
 
     def _map(self, change: Callable[[int, Reducer], Reducer], **fitted: Any) -> Self:
@@ -260,7 +242,7 @@ class GradientWatcher:
         self.awaited = True
 
 
-def run_until_gradient(watched: GradientWatcher, program: Program) -> Generator[Pending, None, Program]:
+def run_until_gradient(watched: GradientWatcher, program: Program) -> Waits[Program]:
     """Run a program with the handle ``watched`` until it waits for the gradient; return the remaining program."""
 
     def ended(result: Reduced) -> Program:
@@ -279,3 +261,112 @@ def run_until_gradient(watched: GradientWatcher, program: Program) -> Generator[
         if watched.awaited:
             return resumed(pending)
         yield pending
+
+
+_STEPS = 10_000  # Of the allowed error, in the dynamic programme
+
+_FAMILIES: Mapping[str, tuple[Callable[[Any], Reducer], Sequence[float], int]] = {
+    "powersgd": (lambda rank: low_rank.PowerSGD(rank=rank), range(2, 9), 2),
+    "topk": (lambda density: topk.TopK(density, "layer"), (0.005, 0.0075, 0.01, 0.0125, 0.015, 0.02), 2),
+    "qsgd": (lambda bits: stochastic_rounding.Qsgd(bits=bits), range(2, 9), 2),
+}
+"""What makes a reducer of a parameter, the parameters, and the place of the usual one."""
+
+
+@dataclass(slots=True)
+class LGreCo(Reducer):
+    """A parameter for each layer by a dynamic programme: the fewest bytes at no more error than that of the usual one.
+
+    M. Alimohammadi et al., "L-GreCo: Layerwise-Adaptive Gradient Compression", MLSys 2024, arXiv:2210.17357, of which
+    an abstract was read; read in the authors' github.com/LGrCo/L-GreCo. Once in ``every`` steps rank 0 compresses each
+    layer of its gradient with each parameter, and tells all which of them have the fewest bytes with L2 norms of what
+    is lost that add up to ``alpha`` times (1 there) those of the usual one at most. Layers whose parameter stays keep
+    their state. The code takes the sum of 10 gradients, and has PowerSGD; densities and bits are our choice.
+    """
+
+    compresses_all = True
+    intervals: ClassVar = {"every": "[1, inf)", "alpha": "(0, inf)"}
+    of: Literal["powersgd", "topk", "qsgd"] = "powersgd"
+    every: int = 100
+    alpha: float = 1.0
+
+    names: list[str] = field(init=False, repr=False, default_factory=list)  # Of the layers
+    chosen: list[float] = field(init=False, repr=False, default_factory=list)  # Their parameters
+    inner: PerLayer = field(init=False, repr=False, compare=False, default_factory=PerLayer)
+
+    @property
+    def traits(self) -> Traits:
+        make, parameters, usual = _FAMILIES[self.of]
+        return replace(self.about, feedback=make(parameters[usual]).about.feedback)
+
+    @property
+    def least_side(self) -> int:
+        return int(max(_FAMILIES[self.of][1])) if self.of == "powersgd" else 0
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Choose, if it is time, and reduce each layer with its parameter."""
+        make, parameters, usual = _FAMILIES[self.of]
+        if gradient.layers and (not self.chosen or (rank.step and rank.step % self.every == 0)):
+            found = None
+            if rank.index == 0:
+                layers = [select_layers(gradient, [index]) for index in range(len(gradient.layers))]
+                tried = [make(each).with_dtype(self.held) for each in parameters]
+                ran = [[_lost_and_sent(each.fresh(), layer) for each in tried] for layer in layers]
+                errors, sizes = np.moveaxis(np.array(ran), 2, 0)
+                places = fewest_bytes(errors, sizes, self.alpha * float(errors[:, usual].sum()))
+                found = np.array([parameters[place] for place in places or [usual] * len(layers)])
+                rank.work(gpu_cost.encode_values(len(parameters) * gradient.size, 0))
+                rank.synchronise()
+            told = yield from rank.broadcast(found, root=0, label="parameters")
+            self._take(list(gradient.names), told.tolist())
+        return (yield from self.inner.reduce(rank, gradient))
+
+    def _take(self, names: list[str], chosen: list[float]) -> None:
+        make, old = _FAMILIES[self.of][0], self.inner.parts
+        parts = [PatternPart(escape(name), f"{each:g}", make(each)) for name, each in zip(names, chosen, strict=True)]
+        self.names, self.chosen, self.inner = names, chosen, PerLayer(tuple(parts)).with_dtype(self.held)
+        for part, before in zip(self.inner.parts, old, strict=False):
+            if part.text == before.text:
+                part.reducer.restore(before.reducer.state())
+
+    def state(self) -> dict[str, Any]:
+        return Reducer.state(self) | {"inner": self.inner.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._take(list(state["names"]), list(state["chosen"]))
+        self.inner.restore(state["inner"])
+
+
+def _lost_and_sent(reducer: Reducer, gradient: Gradient) -> tuple[float, float]:
+    """Return the L2 norm of what a reducer loses of a rank's gradient, and the bytes that the rank hands in."""
+    for _ in range(2 if reducer.traits.carries else 1):  # Of PowerSGD's first step little comes through.
+        (result,), recording = process_group.run_group([reducer], [gradient])
+    lost = flat_vector(gradient).astype(np.float64) - flat_vector(result.sent())
+    return float(np.sqrt(np.square(lost).sum())), float(script.payload_bytes(recording)[0])
+
+
+def fewest_bytes(errors: Floats, sizes: Floats, budget: float) -> list[int]:
+    """Return the parameter of each layer, in the choice of fewest bytes whose errors add up to at most a budget.
+
+    ``errors`` and ``sizes`` are float64 of shape (layers, parameters); errors count in ten thousandths of the budget,
+    rounded up. Empty if no choice is within it.
+
+    >>> fewest_bytes(np.array([[3.0, 1.0], [3.0, 1.0]]), np.array([[1.0, 9.0], [1.0, 5.0]]), 4.0)
+    [0, 1]
+    """
+    used = np.ceil(errors / budget * _STEPS if budget else np.where(errors, np.inf, 0)).clip(0, _STEPS + 1).astype(int)
+    # Fewest bytes of the layers so far for each error at most, and by which parameter of the last of them.
+    fewest, picks = np.zeros(_STEPS + 1), []
+    for own_sizes, own_used in zip(sizes, used, strict=True):
+        table = np.full((len(own_sizes), _STEPS + 1), np.inf)
+        for row, size, error in zip(table, own_sizes, own_used, strict=True):
+            row[error:] = fewest[: max(0, _STEPS + 1 - error)] + size
+        picks.append(table.argmin(axis=0))
+        fewest = table.min(axis=0)
+    if not np.isfinite(fewest[-1]):
+        return []
+    left, chosen = _STEPS, []
+    for pick, own_used in zip(reversed(picks), used[::-1], strict=True):
+        chosen.append(int(pick[left]))
+        left -= int(own_used[chosen[-1]])
+    return chosen[::-1]

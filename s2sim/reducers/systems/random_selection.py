@@ -1,22 +1,18 @@
 """Elements chosen by chance, blocks or single ones, or by a mask that all ranks know (PacTrain)."""
 
-from __future__ import annotations
-
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
 
-from s2sim.arrays import Floats32, Ints
+from s2sim.arrays import Array, Floats32, Ints
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.hashing import check_key_space
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.reduction import refuse_overflow
@@ -33,17 +29,7 @@ Segments: TypeAlias = "Sequence[tuple[int, int, int]]"
 
 
 class RandomSelecting(Selecting):
-    """A reducer that sends elements drawn by a generator.
-
-    Attributes
-    ----------
-    seed : {"shared", "own"}
-        With a seed that all ranks share they draw the same elements: values alone travel, in an all-reduce. With a seed
-        of their own they draw different ones, and gather values with what tells where they belong.
-    granularity : {"layer", "global"}
-        Whether the density is that of each layer or of the whole gradient. The values of all layers are packed into one
-        message in both.
-    """
+    """A reducer that sends elements drawn by a generator."""
 
     __slots__ = ()
     seed: Seed
@@ -57,11 +43,11 @@ class RandomSelecting(Selecting):
         """Return the elements for a random 64-bit word, int64, increasing."""
 
     @abstractmethod
-    def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
+    def address(self, word: int, chosen: Ints, parts: Segments) -> Array:
         """Return the array from which other ranks know the elements ``chosen`` by a rank."""
 
     @abstractmethod
-    def addressed(self, address: NDArray[Any], parts: Segments) -> Ints:
+    def addressed(self, address: Array, parts: Segments) -> Ints:
         """Return the elements of an `address`."""
 
     @property
@@ -94,11 +80,10 @@ class RandomSelecting(Selecting):
         values = round_to_dtype(own, self.held)
 
         if shared:
-            posted, messages = rank.all_reduce(values, label="values of the same elements"), 1
+            came = yield from rank.all_reduce(values, label="values of the same elements")
         else:
-            message = self.address(word, chosen, parts), values
-            posted, messages = rank.all_gather(message, label="drawn elements"), rank.size
-        yield posted
+            came = yield from rank.all_gather((self.address(word, chosen, parts), values), label="drawn elements")
+        messages = 1 if shared else rank.size
         if self.redraws and not shared:
             rank.work(cost.draw_cost(messages * len(chosen), messages * len(parts), "decode"))
         rank.work(cost.scatter_cost(gradient.nbytes, messages * len(chosen), scattered=self.scattered))
@@ -106,9 +91,9 @@ class RandomSelecting(Selecting):
         def mean() -> Gradient:
             vector = np.zeros(gradient.size, np.float32)
             if shared:
-                vector[chosen] = widen(posted.value)
+                vector[chosen] = widen(came)
             else:
-                for address, received in posted.value:
+                for address, received in came:
                     vector[self.addressed(address, parts)] += widen(received)
             return from_flat_vector(vector / np.float32(rank.size), gradient)
 
@@ -131,46 +116,26 @@ class RandomBlock(RandomSelecting):
     """
 
     density: float = 0.01
-    seed: Seed = option(
-        "shared",
-        "With ranks' own seeds, an all-gather of a number and k values for each block, (4k+4)(P-1) bytes with "
-        "``granularity=global``, as in the first author's code for MLBench: there the block is one of floor(n/k) "
-        "that do not overlap, so that the last n mod k elements are never sent. It sends the number as float32, "
-        "here it is uint32.",
-    )
+    seed: Seed = "shared"
     granularity: Granularity = "layer"
 
     scattered: ClassVar[bool] = False
-
-    about = Traits(
-        name="random-block",
-        summary="an all-reduce of one block of k neighbours a layer, where a shared seed draws it",
-        source="Eghlidi and Jaggi, Sparse Communication for Training Deep Networks, arXiv:2009.09271; "
-        "github.com/epfml/powersgd, github.com/mlbench/mlbench-core",
-        feedback="needed",
-        formula="8k(P-1)/P",
-        certainty="code read",
-        size_only=True,
-    )
 
     def draw(self, word: int, parts: Segments) -> Ints:
         """Draw the first element of a block in every segment: any, or of ranks' own blocks a multiple of k."""
         draw, shared = np.random.default_rng(word).integers, self.seed == "shared"
         return _blocks([int(draw(n)) if shared else k * int(draw(n // k)) for _, n, k in parts], parts)
 
-    def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
-        """Send where each block begins."""
+    def address(self, word: int, chosen: Ints, parts: Segments) -> Array:
         firsts = np.cumsum([0, *(k for _, _, k in parts)])[:-1]
         starts: Ints = chosen[firsts] - np.array([start for start, _, _ in parts], np.int64)
         return starts.astype(np.uint32)
 
-    def addressed(self, address: NDArray[Any], parts: Segments) -> Ints:
-        """Read where each block begins."""
+    def addressed(self, address: Array, parts: Segments) -> Ints:
         return _blocks(address.tolist(), parts)
 
     @property
     def traits(self) -> Traits:
-        """Bytes are those of the collective in use."""
         starts = "4" if self.granularity == "global" else "4L"
         return self.about if self.seed == "shared" else replace(self.about, formula=f"(4k+{starts})(P-1)")
 
@@ -197,49 +162,26 @@ class RandomK(RandomSelecting):
     """
 
     density: float = 0.01
-    seed: Seed = option("shared", "With ranks' own seeds, pairs are gathered: 8k(P-1) bytes.")
+    seed: Seed = "shared"
     granularity: Granularity = "layer"
-    scale: bool = option(False, "Send the values times n/k, which makes the mean unbiased, in place of error feedback.")
-    send: Literal["indices", "seed"] = option(
-        "indices",
-        "What of ranks' own draws travels beside the values: 4 bytes an index, or the 8 bytes of the seed, from "
-        "which the others draw again: (4k+8)(P-1) bytes.",
-    )
-
-    about = Traits(
-        name="random-k",
-        summary="an all-reduce of k elements that a shared seed draws, or an all-gather of ranks' own draws",
-        source="Stich et al., Sparsified SGD with Memory, NeurIPS 2018; GRACE (randomk); github.com/epfml/powersgd",
-        feedback="needed",
-        formula="8k(P-1)/P",
-        certainty="code read",
-        size_only=True,
-    )
-
-    def __post_init__(self) -> None:
-        RandomSelecting.__post_init__(self)
-        if self.send == "seed" and self.seed == "shared":
-            raise OptionError("random-k: send=seed changes nothing where ranks share a seed: give seed=own too")
+    scale: bool = False
+    needs: ClassVar = {"send": "seed=own"}
+    send: Literal["indices", "seed"] = "indices"
 
     def draw(self, word: int, parts: Segments) -> Ints:
         """Draw k different elements of every segment."""
         generator = np.random.default_rng(word)
-        drawn = [np.empty(0, np.int64)]
-        for start, n, k in parts:
-            drawn.append(start + np.sort(generator.choice(n, k, replace=False, shuffle=False)))
-        return np.concatenate(drawn)
+        drawn = [start + np.sort(generator.choice(n, k, replace=False, shuffle=False)) for start, n, k in parts]
+        return np.concatenate([np.empty(0, np.int64), *drawn])
 
-    def address(self, word: int, chosen: Ints, parts: Segments) -> NDArray[Any]:
-        """Send the indices, or the seed."""
+    def address(self, word: int, chosen: Ints, parts: Segments) -> Array:
         return np.array([word], np.uint64) if self.redraws else chosen.astype(np.uint32)
 
-    def addressed(self, address: NDArray[Any], parts: Segments) -> Ints:
-        """Read the indices, or draw again."""
+    def addressed(self, address: Array, parts: Segments) -> Ints:
         return self.draw(int(address[0]), parts) if self.redraws else address.astype(np.int64)
 
     @property
     def redraws(self) -> bool:
-        """Whether seeds travel."""
         return self.send == "seed"
 
     def factors(self, parts: Segments) -> Floats32 | np.float32:
@@ -263,38 +205,17 @@ class PacTrain(Reducer):
     Wang et al., arXiv:2505.18563, by its abstract and a summary; costs are derived. A mask costs no bytes: it changes
     rarely, by n/8 bytes. What the paper's training does, pruned weights without a gradient, the gradients of a trace
     have not been through: all that they hold outside of the mask is lost here and shows as error, which in such a
-    training is no error. Nothing of it is fed back.
+    training is no error. Nothing of it is fed back, nor needs to be.
     """
 
     compresses_all = True
-    pruned: float = option(0.8, "Share of the weights that is pruned, from 0 and below 1.")
-    mask: Literal["random", "magnitude"] = option(
-        "random",
-        "Which weights are left, as a trace has no weights: any, drawn once by the shared seed, or those whose mean "
-        "gradient is largest in the first step, which is the smallest error that any mask can have there.",
-    )
-    ternary: bool = option(
-        False,
-        "Send what is left as -1, 0 or 1 times the largest magnitude over ranks, drawn at random without bias, summed "
-        "in a byte, or two from 128 ranks on. ceil(log2(2P + 1)) bits would do in a network that adds them.",
-    )
+    intervals: ClassVar = {"pruned": "[0, 1)"}
+    pruned: float = 0.8
+    mask: Literal["random", "magnitude"] = "random"
+    ternary: bool = False
 
     kept: Ints | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """The mask of largest magnitude, once it is fitted."""
-
-    about = Traits(
-        name="pactrain",
-        summary="an all-reduce of the gradients of weights that are not pruned, by a mask that all know",
-        source="Wang, Wu, Li and Kutscher, PacTrain, arXiv:2505.18563",
-        feedback="own",
-        formula="8(1-s)n(P-1)/P",
-        certainty="summary read",
-    )
-
-    def __post_init__(self) -> None:
-        Reducer.__post_init__(self)
-        if not 0 <= self.pruned < 1:
-            raise OptionError(f"pactrain: pruned={self.pruned} is not a share from 0 and below 1")
 
     @property
     def traits(self) -> Traits:
@@ -322,7 +243,7 @@ class PacTrain(Reducer):
 
         return Reduced(rank.replicated(lambda: put_back(reduced.mean)), sent=lambda: put_back(reduced.sent()))
 
-    def fitted(self, gradients: Sequence[Gradient], seed: int) -> PacTrain:
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
         """Return the same with the mask of what is largest in the mean of these gradients."""
         if self.mask == "random":
             return self
@@ -331,7 +252,6 @@ class PacTrain(Reducer):
         return self.variant(kept=select_top_k(total, elements_kept(len(total), 1 - self.pruned)))
 
     def notes(self) -> tuple[str, ...]:
-        """Return what is assumed."""
         return (
             f"{self.pruned:.0%} of the weights are taken to be pruned ({self.mask} mask); a trace has their gradients",
         )

@@ -1,8 +1,9 @@
-"""Exact S2: a sketch that is peeled and a bitmap of the support, all-reduced together; nothing is lost but rounding.
+"""Exact S2: a sketch that is peeled and a bitmap of the support, all-reduced together; exact in norm, by rounding.
 
 Rows are keys. Each is added to three cells of a table with about 1.3 cells for each row of the union; the merged bitmap
 says which rows there are, and peeling reads all of their sums (H. Li et al., arXiv:2402.07529). Cells are fixed-point
-numbers, whose sums are the same bits in any order.
+numbers, whose sums are the same bits in any order. An element is off by at most half a unit, not by a share of itself:
+beside one 1e9 times as large, int32 reads a fifth of normal elements as 0, and int64 none.
 
 Ranks must agree on the size of the table and on the units before they encode. On a first step a small message does
 that: an estimate of the union, and the largest magnitudes. Later steps carry both over and send with the cells how much
@@ -10,11 +11,9 @@ of the range was needed. Rows that could not be read, whose sums did not fit, or
 known to all ranks alike, and go in a second message, as `s2sim.reducers.systems.exact_rows` sends all of them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field
-from math import isfinite
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,14 +21,10 @@ from numpy.typing import NDArray
 from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.codecs.quantize import HEADROOM, range_usage
-from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
-from s2sim.options import option
-from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, Traits, wait_all
+from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, wait_all
 from s2sim.reducers.shared import exact_sketch as exact
-from s2sim.reducers.shared.row_sparse import BitmapFormat, mark_bitmap_cost, post_support, union_rows
-from s2sim.reducers.shared.sketch_tables import post_union_size, read_union_size
-from s2sim.reducers.shared.sparse_split import Layers, SplitGradient, split_layers
+from s2sim.reducers.shared import row_sparse, sketch_tables, sparse_split
 from s2sim.reducers.systems.exact_rows import Sparse
 
 _Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents, bool]
@@ -43,18 +38,12 @@ _MAX_VALUES = 1 << 27  # Values whose magnitudes a first step tells apart: 4,096
 class S2Exact(Sparse):
     """A table of each compressed layer, peeled where the merged bitmap says; one round and, if need be, a second."""
 
-    cells: float = option(
-        CELLS_PER_KEY, "Cells for each row of the union, times the row's width; small tables get more. Above 1.222."
-    )
-    dtype: CellType = option(
-        "int32",
-        "Type of the cells. int32 and int64 round to units of about 2^-31 or 2^-63 of the largest sum in a group of "
-        "32,768 values, which few large values make coarse for all others; with int64 a value loses nothing as long "
-        "as it is not below 2^-38 of that sum. float32 rounds as it peels.",
-    )
-    margin: float = option(1.1, "Headroom on the union of the last step, and on a first step's estimate of its own.")
-    bitmap: BitmapFormat = option("packed", "How the support travels, see `s2sim.reducers.shared.row_sparse`.")
-    layers: Layers = "sparse"
+    intervals: ClassVar = {"margin": "(0, inf)"}
+    cells: float = CELLS_PER_KEY
+    dtype: CellType = "int32"
+    margin: float = 1.1
+    bitmap: row_sparse.BitmapFormat = "packed"
+    layers: sparse_split.Layers = "sparse"
 
     carried: list[exact.TableState] | None = field(init=False, repr=False, default=None)
     """What all ranks know from the last step, of each table."""
@@ -63,24 +52,11 @@ class S2Exact(Sparse):
     None for float32 cells, of which no bound is known."""
     last_again: int = field(init=False, repr=False, default=0)  # Rows that the last step sent again
 
-    about = Traits(
-        name="s2-exact",
-        summary="a sketch that is peeled and a bitmap, all-reduced together: exact but for rounding",
-        source="Li et al., arXiv:2402.07529; Goodrich and Mitzenmacher, Allerton 2011",
-        rounds_only=True,
-        granularity="row, with a bit of a bitmap for each",
-        carries=True,
-        formula="2(P-1)/P (4 cells + rows/8)",
-        certainty="summary read",
-    )
-
     def __post_init__(self) -> None:
-        if not (self.margin > 0 and isfinite(self.margin)):
-            raise OptionError(f"s2-exact: margin={self.margin} is not a number above 0")
         Sparse.__post_init__(self)
         PeelTable.for_keys(0, cells_per_key=self.cells)
 
-    def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
+    def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
         """Agree on sizes and units, add rows to cells, sum these and merge the supports, peel, send the rest again."""
         tables = split.filled
         estimated = self.carried is None
@@ -89,8 +65,8 @@ class S2Exact(Sparse):
 
         # The bitmap leaves while the cells are encoded. These are handed over at once: those of all ranks need not be
         # alive together.
-        rank.work(mark_bitmap_cost(tables, self.bitmap))
-        support = post_support(rank, tables, self.bitmap)
+        rank.work(row_sparse.mark_bitmap_cost(tables, self.bitmap))
+        support = row_sparse.post_support(rank, tables, self.bitmap)
         rank.work(exact.encode_exact_cost(tables, sketches, carried=not fresh))
         units = [powers for powers in exponents if powers is not None]
         parts = () if fresh else tuple(range_usage(*pair, self.dtype) for pair in zip(maxima, units, strict=True))
@@ -105,7 +81,7 @@ class S2Exact(Sparse):
 
         # Which row is read where depends on the bitmap alone; the cells may still be on their way.
         yield support
-        union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
+        union = rank.replicated(lambda: row_sparse.union_rows(support.value, tables, self.bitmap))
         rounds = rank.replicated(lambda: max(map(exact.peel_rounds, sketches, union)))
         rank.work(exact.peel_order_cost(tables, sketches, self.bitmap, union, rounds))
         yield cells
@@ -131,8 +107,7 @@ class S2Exact(Sparse):
         yield from wait_all(dense)
 
         def mean() -> Gradient:
-            came = None if repeated is None else repeated.value
-            sums = exact.replace_resent(tables, union, decoded, again, came)
+            sums = exact.replace_resent(tables, union, decoded, again, None if repeated is None else repeated.value)
             return split.mean(split.with_empty(sums), dense, rank.size)
 
         def sent() -> Gradient:
@@ -150,12 +125,12 @@ class S2Exact(Sparse):
 
     def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
         """Merge the supports and exchange magnitudes: on a first step nothing else is carried over."""
-        tables = split_layers(rank, gradient, self.layers).filled
+        tables = sparse_split.split_layers(rank, gradient, self.layers).filled
         if tables:
             _, maxima, exponents, _ = yield from self._agree_cold(rank, tables)
-            support = post_support(rank, tables, self.bitmap)
+            support = row_sparse.post_support(rank, tables, self.bitmap)
             yield support
-            union = rank.replicated(lambda: union_rows(support.value, tables, self.bitmap))
+            union = rank.replicated(lambda: row_sparse.union_rows(support.value, tables, self.bitmap))
             self.carried, self.last_error_bounds = exact.next_table_state(union, maxima, exponents, None, ())
 
     def notes(self) -> tuple[str, ...]:
@@ -164,7 +139,8 @@ class S2Exact(Sparse):
         if bound is None:
             return ()
         most = max(bound.element, default=0.0)
-        return (f"rounded to {self.dtype} units: elements are off by at most {most:.2g}, float32's rounding aside",)
+        text = f"rounded to {self.dtype} units: elements are off by at most {most:.2g}, float32's rounding aside"
+        return (f"{text}; smaller ones may come back as 0",)
 
     def error_bound(self) -> ErrorBound | None:
         """Return half a unit of the coarsest group.
@@ -192,10 +168,10 @@ class S2Exact(Sparse):
         if self.dtype != "float32":
             rank.work(exact.maxima_cost(tables, widest))
             own = exact.table_maxima(tables, widest)
-        registers = post_union_size(rank, tables)
+        registers = sketch_tables.post_union_size(rank, tables)
         total = rank.all_reduce(tuple(own), label="largest magnitudes") if own else None
         yield from wait_all(registers, total)
-        counts = read_union_size(rank, registers, tables)
+        counts = sketch_tables.read_union_size(rank, registers, tables)
 
         def agreed() -> _Agreed:
             sketches = self._sketches(self._with_margin(counts, tables), tables, rank.seed)
@@ -229,7 +205,6 @@ class S2Exact(Sparse):
         return [min(count * self.margin, table.shape[0]) for count, table in zip(counts, tables, strict=True)]
 
     def _sketches(self, keys: Sequence[float], tables: Sequence[RowSparse], seed: int) -> list[ExactSketch]:
-        """Return the sketch of each table for so many keys."""
         return [
             ExactSketch.for_keys(count, table.width, self.dtype, cells_per_key=self.cells, seed=seed)
             for count, table in zip(keys, tables, strict=True)

@@ -1,10 +1,8 @@
 """Elements with their places, as few values or scaled: sparse ternary and binary compression, Strom, Wangni."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,10 +12,8 @@ from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.integer_codes import MAX_LOW_BITS, decode_positions, encode_positions, rice_bits
 from s2sim.codecs.top_k import elements_kept, select_top_k
-from s2sim.errors import OptionError, S2SimError
-from s2sim.options import option
+from s2sim.errors import S2SimError
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Traits
 from s2sim.reducers.script import Work
 from s2sim.reducers.shared.gathered import Aggregate, Message, Scattered
 
@@ -32,8 +28,7 @@ class GolombPositions(Scattered):
 
     def encode_work(self, elements: int, code_bytes: int) -> Work:
         """Return the cost of selecting, and of coding the positions of one selection."""
-        kept = elements_kept(elements, self.density)
-        return cost.encode_positions_cost(elements, kept, selections=self.selections)
+        return cost.encode_positions_cost(elements, elements_kept(elements, self.density), selections=self.selections)
 
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
         """Return the cost of reading all positions."""
@@ -47,24 +42,12 @@ class Stc(GolombPositions):
     F. Sattler, S. Wiedemann, K.-R. Mueller, W. Samek, "Robust and Communication-Efficient Federated Learning from
     Non-IID Data", IEEE TNNLS 2019, algorithm 1; read in the first author's github.com/felisat/federated-learning.
     Clients send to a server, which compresses the sum the same way and sends it to all; both keep residuals
-    (``ef=true``). Positions are a Golomb stream, with a bit less each than the authors' code counts.
+    (``ef=true``), R_i of a client's gradients and R of the sums. Positions are a Golomb stream, with a bit less each
+    than the authors' code counts.
     """
 
-    density: float = option(0.01, "k as a fraction of each tensor's elements, in (0, 1]; 0.001 in the authors' code.")
-    aggregate: Aggregate = option(
-        "server",
-        "All messages go to rank 0, who adds up, encodes the sums and sends these to all; or to all; or chunks to "
-        "their owners, who do the same.",
-    )
-
-    about = Traits(
-        name="stc",
-        summary="where each tensor's largest elements are, as a Golomb stream, their signs and mean; both ways",
-        source="Sattler et al., Robust and Communication-Efficient Federated Learning, IEEE TNNLS 2019",
-        feedback="needed",
-        formula="k(b + 1/(1 - (1 - density)^(2^b)) + 1)/8 + 4L up, and as much down",
-        certainty="code read",
-    )
+    density: float = 0.01
+    aggregate: Aggregate = "server"
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return positions, signs and the mean magnitude."""
@@ -94,29 +77,11 @@ class Sbc(GolombPositions):
     """
 
     selections = 2
-    minimums: ClassVar = {"low_bits": 0}
-    density: float = option(0.01, "k as a fraction of each tensor's elements, in (0, 1].")
-    low_bits: int | None = option(
-        None,
-        "Bits of a position after its run of zeros, 0 to 31; what suits the density if None, 6 for 1 %. The paper's "
-        "example of 8.38 bits a position comes from 7.",
-    )
+    intervals: ClassVar = {"low_bits": f"[0, {MAX_LOW_BITS}]"}
+    density: float = 0.01
+    low_bits: int | None = None
 
     aggregate = "gather"
-
-    about = Traits(
-        name="sbc",
-        summary="where each tensor's largest elements of one sign are, as a Golomb stream, and their mean",
-        source="Sattler et al., Sparse Binary Compression, IJCNN 2019; github.com/felisat/federated-learning",
-        feedback="needed",
-        formula="(k(b + 1/(1 - (1 - density)^(2^b)))/8 + 4L)(P-1)",
-        certainty="recalled",
-    )
-
-    def __post_init__(self) -> None:
-        Scattered.__post_init__(self)
-        if self.low_bits is not None and self.low_bits > MAX_LOW_BITS:
-            raise OptionError(f"sbc: low_bits={self.low_bits} must be at most {MAX_LOW_BITS}")
 
     @property
     def golomb_bits(self) -> int:
@@ -158,32 +123,11 @@ class Strom(Scattered):
     """
 
     fractions = ("density",)
-    threshold: float | None = option(None, "tau, in the gradients' own unit, the same in all tensors and on all ranks.")
-    density: float = option(
-        _DENSITY,
-        "Without a threshold: the share of a tensor's elements that each rank sends. The smallest of them is its "
-        "tau, and travels along.",
-    )
-
+    intervals: ClassVar = {"threshold": f"[{_LEAST}, {_MOST}]"}
+    needs: ClassVar = {"density": "threshold=none"}
+    threshold: float | None = None
+    density: float = _DENSITY
     aggregate = "gather"
-
-    about = Traits(
-        name="strom",
-        summary="elements above a threshold as the threshold: 31 bits of place and a sign",
-        source="Strom, Scalable Distributed DNN Training, Interspeech 2015",
-        feedback="needed",
-        formula="4k(P-1), and 4L(P-1) where k is given",
-        certainty="recalled",
-    )
-
-    def __post_init__(self) -> None:
-        if self.threshold is not None and not _LEAST <= self.threshold <= _MOST:
-            raise OptionError(f"strom: threshold={self.threshold} is not a number above 0 that float32 has")
-        Scattered.__post_init__(self)
-        if self.threshold is not None and self.density != _DENSITY:
-            raise OptionError(
-                f"strom: density={self.density} changes nothing with threshold={self.threshold}: give one"
-            )
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:
         """Return words, and the threshold where it is not known to all."""
@@ -234,25 +178,15 @@ class Wangni(Scattered):
 
     fractions = ("density",)
     minimums: ClassVar = {"rounds": 0}
-    density: float = option(
-        0.02, "Expected share of a tensor's elements that is kept, in (0, 1]; fewer where many are cut at 1."
-    )
-    rounds: int = option(2, "How often what is cut is given to the others.")
+    density: float = 0.02
+    rounds: int = 2
 
     bits: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """Of an index, where it runs on small copies: those that most elements of the layers themselves need."""
 
     aggregate = "gather"
 
-    about = Traits(
-        name="wangni",
-        summary="each element kept with a probability that suits its magnitude, and scaled to be unbiased",
-        source="Wangni et al., Gradient Sparsification, NeurIPS 2018",
-        formula="(A(4 + log2(n)/8) + B(log2(n) + 1)/8 + 4L)(P-1), A certain and B drawn",
-        certainty="recalled",
-    )
-
-    def sized(self, elements: Mapping[str, int]) -> Wangni:
+    def sized(self, elements: Mapping[str, int]) -> Self:
         """Return one whose indices are as long as those of layers of this size."""
         whole = sum(elements.values())
         bits = sum(count * _index_bits(count) for count in elements.values())

@@ -1,55 +1,33 @@
-"""Heavy hitters of count sketches: Sketched-SGD and FetchSGD."""
+"""Count sketches of all elements: Sketched-SGD and FetchSGD find heavy hitters in them, CCSS reads what top-k left."""
 
-from __future__ import annotations
-
-from dataclasses import dataclass, field, replace
-from typing import ClassVar, Literal
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
 from s2sim.arrays import Floats32
-from s2sim.codecs.compiled import backend_for
-from s2sim.codecs.count_sketch import CountSketch
-from s2sim.codecs.floats import round_to_dtype, widen
-from s2sim.codecs.hashing import MAX_ROWS
-from s2sim.codecs.top_k import elements_kept, select_top_k
+from s2sim.codecs import floats, hashing, top_k
+from s2sim.codecs.count_sketch import CountSketch, backend_for
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, RowSparse, stored
-from s2sim.options import option
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, stored
 from s2sim.reducers import gpu_cost
-from s2sim.reducers.rank import Program, Rank, Reduced, Traits
-from s2sim.reducers.shared import pairs
-from s2sim.reducers.shared.gathered import flat_vector
-from s2sim.reducers.shared.selection import Selecting
-from s2sim.reducers.shared.sketch_tables import insert_cost, seed_of, unsketch_cost
+from s2sim.reducers.rank import Program, Rank, Reduced, Waits
+from s2sim.reducers.shared import gathered, pairs, selection, sketch_tables
+from s2sim.reducers.systems.s2 import S2
 
 _COLUMNS_PER_KEPT = 10  # 500,000 columns for k = 50,000: the settings of github.com/kiddyboots216/CommEfficient
 
 _UNSKETCHED_AT_ONCE = 1 << 20
 
 
-class HeavyHitters(Selecting):
-    """A reducer that finds the largest elements of a sum in its sketch.
-
-    Attributes
-    ----------
-    rows : int
-        Rows of the sketch, of which estimates are the median.
-    columns : int, optional
-        Columns of the sketch; ten for each element kept unless given.
-    """
+class HeavyHitters(selection.Selecting):
+    """A reducer that finds the largest elements of a sum in its sketch."""
 
     __slots__ = ()
-    rows: int
-    columns: int | None
-
-    def __post_init__(self) -> None:
-        Selecting.__post_init__(self)
-        name = self.about.name
-        if not 1 <= self.rows <= MAX_ROWS:
-            raise OptionError(f"{name}: rows={self.rows} is not between 1 and {MAX_ROWS}")
-        if self.columns is not None and not 1 <= self.columns < 1 << 32:
-            raise OptionError(f"{name}: columns={self.columns} is not between 1 and 2^32 - 1")
+    intervals: ClassVar = {"rows": f"[1, {hashing.MAX_ROWS}]", "columns": f"[1, {(1 << 32) - 1}]"}
+    rows: int  # Of the sketch, of which estimates are the median
+    columns: int | None  # Of the sketch; ten for each element kept unless given
 
     def sketch_for(self, n: int, k: int, ranks: int, seed: int) -> CountSketch:
         """Return the sketch of ``n`` elements of which ``k`` are kept."""
@@ -66,7 +44,7 @@ def encode_gradient(rank: Rank, sketch: CountSketch, gradient: Gradient) -> Floa
         if kept.size:
             sketch.encode_rows(rows, kept.reshape(len(rows), -1), offset=offset, out=cells)
         offset, values = offset + layer.size, values + kept.size
-    rank.work(insert_cost(values, sketch))
+    rank.work(sketch_tables.insert_cost(values, sketch))
     return cells
 
 
@@ -76,7 +54,7 @@ def largest_estimates(sketch: CountSketch, cells: Floats32, n: int, k: int) -> p
     for start in range(0, n, _UNSKETCHED_AT_ONCE):
         part = estimates[start : start + _UNSKETCHED_AT_ONCE]
         part[:] = sketch.decode_keys(cells, np.arange(start, start + len(part), dtype=np.uint32))
-    found = select_top_k(estimates, min(k, n))
+    found = top_k.select_top_k(estimates, min(k, n))
     return pairs.Pairs(found, estimates[found])
 
 
@@ -92,51 +70,31 @@ class SketchedSGD(HeavyHitters):
     """
 
     minimums: ClassVar = {"candidates": 1}
-    density: float = option(0.01, "Fraction of the elements, zeros included, that is kept, in (0, 1].")
-    rows: int = option(5, "Of the sketch: 5, and ten columns for each element kept, as in the code, unless given.")
-    columns: int | None = option(
-        None, "Of the sketch: 5, and ten columns for each element kept, as in the code, unless given."
-    )
-    candidates: int = option(
-        4, "C: how many times as many elements as are kept travel in the second round. 4 is recalled; the code's is 1."
-    )
-
-    about = Traits(
-        name="sketched-sgd",
-        summary="an all-reduce of count sketches, then one of the exact values of the largest estimates",
-        source="Ivkin et al., Communication-efficient Distributed SGD with Sketching, NeurIPS 2019; "
-        "github.com/kiddyboots216/CommEfficient",
-        feedback="needed",
-        formula="8rc(P-1)/P + 8Ck(P-1)/P for r x c cells",
-        certainty="recalled",
-        scope="gradient",
-    )
-
-    @property
-    def traits(self) -> Traits:
-        """As many candidates as the code has make it that of the code."""
-        return replace(self.about, certainty="code read") if self.candidates == 1 else self.about
+    density: float = 0.01
+    rows: int = 5
+    columns: int | None = None
+    candidates: int = 4
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sum sketches, look for candidates, sum their values, keep the largest."""
-        k = elements_kept(gradient.size, self.density)
-        sketch = self.sketch_for(gradient.size, k, rank.size, seed_of(rank.seed, rank.step))
+        k = top_k.elements_kept(gradient.size, self.density)
+        sketch = self.sketch_for(gradient.size, k, rank.size, sketch_tables.seed_of(rank.seed, rank.step))
         cells = rank.all_reduce(encode_gradient(rank, sketch, gradient), label="sketch")
         yield cells
         wanted = self.candidates * k
-        for work in unsketch_cost(gradient.size, wanted, sketch):
+        for work in sketch_tables.unsketch_cost(gradient.size, wanted, sketch):
             rank.work(work)
         candidates = rank.replicated(lambda: largest_estimates(sketch, cells.value, gradient.size, wanted))
 
         rank.work(gpu_cost.copy_out_cost(len(candidates), scattered=True))
-        values = round_to_dtype(flat_vector(gradient)[candidates.indices], self.held)
+        values = floats.round_to_dtype(gathered.flat_vector(gradient)[candidates.indices], self.held)
         sums = rank.all_reduce(values, label="values of candidates")
         yield sums
         rank.work(gpu_cost.select(len(candidates), k))
         rank.work(gpu_cost.add_pairs(gradient.nbytes, k))
-        kept = rank.replicated(lambda: pairs.Pairs(candidates.indices, widen(sums.value)).largest(k))
+        kept = rank.replicated(lambda: pairs.Pairs(candidates.indices, floats.widen(sums.value)).largest(k))
         mean = rank.replicated(lambda: pairs.pairs_to_mean(kept, rank.size, gradient))
-        own = pairs.Pairs(candidates.indices, widen(values))
+        own = pairs.Pairs(candidates.indices, floats.widen(values))
         return Reduced(mean, sent=lambda: self.sent_alone(rank, gradient, pairs.intersect_pairs(own, kept)))
 
 
@@ -144,41 +102,22 @@ class SketchedSGD(HeavyHitters):
 class FetchSGD(HeavyHitters):
     """A reduce of count sketches to rank 0, which adds them to its own and broadcasts the k largest of these.
 
-    D. Rothchild et al., ICML 2020, by the authors' code. Of the mean sketch S, U <- momentum U + S and E <- E + U (the
-    learning rate is the optimiser's); the k largest estimates of E are the update. What was not sent stays in E, so
-    that it needs no error feedback around it, and hash functions stay the same in all steps. All ranks count the update
-    itself as sent.
+    D. Rothchild et al., ICML 2020, algorithm 1, by the authors' code. Of the mean sketch S, S_u <- momentum S_u + S and
+    S_e <- S_e + S_u (the learning rate is the optimiser's); the k largest estimates of S_e are the update Delta. The
+    sketches are float32 of shape (rows, columns). What was not sent stays in S_e, so that it needs no error feedback
+    around it, and hash functions stay the same in all steps. All ranks count Delta itself as sent.
     """
 
-    density: float = option(0.01, "Fraction of the elements, zeros included, that the update keeps, in (0, 1].")
-    rows: int = option(5, "Of the sketch: 5, and ten columns for each element kept unless given.")
-    columns: int | None = option(None, "Of the sketch: 5, and ten columns for each element kept unless given.")
-    momentum: float = option(0.0, "0 leaves it to the optimiser; 0.9 is usual in the published runs.")
-    clear: Literal["subtract", "zero"] = option(
-        "subtract",
-        "Take the update's sketch out of E, as the paper says (recalled), or set the cells that it touches to zero, "
-        "in U too, as the code does: a comment there says that models diverged otherwise. It forgets what collides "
-        "with the update.",
-    )
+    intervals: ClassVar = {**HeavyHitters.intervals, "momentum": "[0, 1)"}
+    density: float = 0.01
+    rows: int = 5
+    columns: int | None = None
+    momentum: float = 0.0
+    clear: Literal["subtract", "zero"] = "subtract"
 
-    velocity: Floats32 | None = field(init=False, repr=False, compare=False, default=None)  # The sketch U, on rank 0
-    error: Floats32 | None = field(init=False, repr=False, compare=False, default=None)  # The sketch E, on rank 0
-
-    about = Traits(
-        name="fetchsgd",
-        summary="count sketches to a server, which holds momentum and error as sketches and sends the largest out",
-        source="Rothchild et al., FetchSGD: Communication-Efficient Federated Learning with Sketching, ICML 2020; "
-        "github.com/kiddyboots216/CommEfficient",
-        feedback="own",
-        formula="4rc to the server for r x c cells, 8k from it",
-        certainty="code read",
-        scope="gradient",
-    )
-
-    def __post_init__(self) -> None:
-        HeavyHitters.__post_init__(self)
-        if not 0 <= self.momentum < 1:
-            raise OptionError(f"fetchsgd: momentum={self.momentum} is not from 0 to below 1")
+    # The server's sketches of momentum and of error, on rank 0
+    S_u: Floats32 | None = field(init=False, repr=False, compare=False, default=None)
+    S_e: Floats32 | None = field(init=False, repr=False, compare=False, default=None)
 
     @property
     def momentum_within(self) -> float:
@@ -187,32 +126,82 @@ class FetchSGD(HeavyHitters):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Sum sketches at the server, take the largest out of its error, send them to all."""
-        k = elements_kept(gradient.size, self.density)
-        sketch = self.sketch_for(gradient.size, k, rank.size, seed_of(rank.seed, 0))
+        k = top_k.elements_kept(gradient.size, self.density)
+        sketch = self.sketch_for(gradient.size, k, rank.size, sketch_tables.seed_of(rank.seed, 0))
         total = rank.reduce(encode_gradient(rank, sketch, gradient), root=0, label="sketch")
         yield total
-        update = None
+        message = None
         if rank.index == 0:
-            update = self._serve(rank, sketch, total.value / np.float32(rank.size), gradient.size, k)
-        told = rank.broadcast(update, root=0, label="update")
+            message = self._serve(rank, sketch, total.value / np.float32(rank.size), gradient.size, k)
+        told = rank.broadcast(message, root=0, label="update")
         yield told
         rank.work(gpu_cost.add_pairs(gradient.nbytes, k))
         mean = rank.replicated(lambda: pairs.pairs_to_gradient(pairs.read_padded_pairs(told.value), gradient))
         return Reduced(mean, sent=lambda: mean)
 
-    def _serve(self, rank: Rank, sketch: CountSketch, mean: Floats32, n: int, k: int) -> pairs.PairsMessage:
-        """Return the update, and take it out of what stays."""
-        velocity = mean if self.velocity is None else np.float32(self.momentum) * self.velocity + mean
-        error = velocity if self.error is None else self.error + velocity
-        rank.work(gpu_cost.add(2 * mean.size))
-        for work in unsketch_cost(n, k, sketch):
+    def _serve(self, rank: Rank, sketch: CountSketch, S: Floats32, n: int, k: int) -> pairs.PairsMessage:
+        """Return Delta, and take it out of what stays."""
+        S_u = S if self.S_u is None else np.float32(self.momentum) * self.S_u + S
+        S_e = S_u if self.S_e is None else self.S_e + S_u
+        rank.work(gpu_cost.add(2 * S.size))
+        for work in sketch_tables.unsketch_cost(n, k, sketch):
             rank.work(work)
-        update = largest_estimates(sketch, error, n, k)
-        taken = sketch.encode_keys(update.indices.astype(np.uint32), update.values)
+        Delta = largest_estimates(sketch, S_e, n, k)
+        taken = sketch.encode_keys(Delta.indices.astype(np.uint32), Delta.values)
         if self.clear == "subtract":
-            error = error - taken
+            S_e = S_e - taken
         else:
-            error, velocity = (np.where(taken == 0, kept, np.float32(0)) for kept in (error, velocity))
-        rank.work(gpu_cost.add(mean.size))
-        self.velocity, self.error = velocity, error
-        return update.message()
+            S_e, S_u = (np.where(taken == 0, kept, np.float32(0)) for kept in (S_e, S_u))
+        rank.work(gpu_cost.add(S.size))
+        self.S_u, self.S_e = S_u, S_e
+        return Delta.message()
+
+
+@dataclass(slots=True)
+class CCSS(selection.Selecting):
+    """The k largest elements of each rank in one count sketch, and a bitmap of all elements, both all-reduced.
+
+    K. Ge et al., IEEE JSAC 2023. No text of it could be read, not even the abstract. That it sketches what is left of
+    sparsified gradients is inferred from its title and from S2 Reducer by the same authors; top-k, sizes and error
+    feedback are our choice.
+    """
+
+    density: float = 0.01
+    rows: int = 3
+    cells: float = 2.0
+
+    inner: S2 = field(init=False, repr=False, compare=False)  # What sends the elements that are left
+
+    def __post_init__(self) -> None:
+        selection.Selecting.__post_init__(self)
+        try:
+            self.inner = S2(rows=self.rows, cells=self.cells)
+        except OptionError as error:
+            raise OptionError(f"ccss: {str(error).removeprefix('s2: ')}") from None
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Sparsify, sketch what is left, and put it back where it belongs."""
+        reduced = yield from self.inner.reduce(rank, self._sparsified(rank, gradient))
+        mean = rank.replicated(lambda: _vector_to_gradient(reduced.mean.layers[0], gradient))
+        return Reduced(mean, sent=lambda: _vector_to_gradient(reduced.sent().layers[0], gradient))
+
+    def learn(self, rank: Rank, gradient: Gradient) -> Waits[None]:
+        yield from self.inner.learn(rank, self._sparsified(rank, gradient))
+
+    def _sparsified(self, rank: Rank, gradient: Gradient) -> Gradient:
+        """Return the largest elements as a table whose rows are single elements."""
+        self.inner.held = self.held
+        own = selection.select_largest(rank, gradient, self.density)
+        held = own.values != 0
+        return Gradient(("largest elements",), (RowSparse(own.indices[held], own.values[held], (gradient.size,)),))
+
+    def state(self) -> dict[str, Any]:
+        return {"inner": self.inner.state()}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self.inner.restore(state.get("inner", {}))
+
+
+def _vector_to_gradient(layer: Layer, like: Gradient) -> Gradient:
+    table = layer if isinstance(layer, RowSparse) else as_row_sparse(layer)
+    return pairs.pairs_to_gradient(pairs.Pairs(table.rows, table.values), like)

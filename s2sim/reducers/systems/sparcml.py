@@ -1,33 +1,21 @@
-"""SparCML: streams of pairs are summed sparsely, or densely from where the sum is no longer sparse."""
+"""Exact sums of sparse vectors: SparCML's streams of pairs, and OmniReduce's blocks that are not all zero."""
 
-from __future__ import annotations
-
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, ClassVar, Literal, Self, TypeAlias
 
 import numpy as np
 
-from s2sim.arrays import Floats32, Ints
-from s2sim.errors import OptionError
+from s2sim.arrays import Array, Floats32, Ints, Words
+from s2sim.codecs import floats, hashing
 from s2sim.gradients.gradient import Gradient, stored
-from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Traits
-from s2sim.reducers.script import chunk_bounds
+from s2sim.reducers.rank import GradientDtype, Program, Rank, Reduced, Reducer, Traits, Waits
+from s2sim.reducers.reduction import refuse_overflow
+from s2sim.reducers.script import Work, chunk_bounds
+from s2sim.reducers.shared import pairs as coo
 from s2sim.reducers.shared.gathered import Gathered, flat_vector, from_flat_vector
-from s2sim.reducers.shared.pairs import (
-    Pairs,
-    PairsMessage,
-    _count_pairs,
-    _dense_sum,
-    add_pairs,
-    gather_dense_sums,
-    merge_pairs,
-    read_pairs,
-    send_to_owners,
-)
+from s2sim.reducers.shared.pairs import _count_pairs, _dense_sum
 from s2sim.reducers.shared.selection import Selecting, count_kept, select_largest, smallest_kept_share
 from s2sim.reducers.systems.stochastic_rounding import Qsgd
 
@@ -65,68 +53,33 @@ class SparCML(Selecting):
 
     minimums: ClassVar = {"small": 0}
     density: float = 0.01
-    algorithm: Literal["auto", "rec-dbl", "split", "dense-split"] = option(
-        "auto",
-        "*rec-dbl* (SSAR_Recursive_double): ranks at distances 1, 2, 4, ... exchange and merge streams. *split* "
-        "(SSAR_Split_allgather): ranges of elements go to their owners, who merge them; the sums are gathered. "
-        "*dense-split* (DSAR_Split_allgather): likewise, with a dense all-gather of the owners' ranges. *auto*: "
-        "dense-split if the union that is expected of streams at random (`expected_union`) reaches half of the "
-        "elements, from where on pairs are longer than values; else rec-dbl for streams below ``small`` bytes, and "
-        "split. Streams are taken to be as long as ``density`` says, or as the longest is where gradients are at "
-        "hand before.",
-    )
-    small: int = option(
-        _SMALL,
-        "Bytes of a stream up to which latency counts most. SparCML's constant was not read; this is the one below "
-        "which Open MPI sums by recursive doubling (coll_tuned_decision_fixed.c).",
-    )
-    bits: int = option(
-        32,
-        "Of an element in dense-split's all-gather: 32, or 2, 4 or 8, rounded at random in buckets of 1024 as "
-        "`s2sim.reducers.systems.stochastic_rounding` does. What that loses counts to the range's owner.",
-    )
+    algorithm: Literal["auto", "rec-dbl", "split", "dense-split"] = "auto"
+    small: int = _SMALL
+    needs: ClassVar = {"small": "algorithm=auto", "bits": "algorithm=dense-split"}
+    bits: Literal[2, 4, 8, 32] = 32
 
     chosen: Algorithm | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """What auto is for the gradients at hand."""
     whole: int | None = field(init=False, repr=False, compare=False, default=None, metadata={"fitted": True})
     """Elements of the gradient of which those at hand are a small copy."""
 
-    about = Traits(
-        name="sparcml",
-        summary="the largest elements as streams of pairs, summed by doubling, by owners, or densely by owners",
-        source="Renggli et al., SparCML, SC 2019",
-        feedback="needed",
-        formula=_BYTES["auto"],
-        certainty="recalled",
-    )
-
-    def __post_init__(self) -> None:
-        Selecting.__post_init__(self)
-        if self.algorithm != "auto" and self.small != _SMALL:
-            raise OptionError(f"sparcml: small={self.small} changes nothing with algorithm={self.algorithm}: give one")
-        if self.bits not in (2, 4, 8, 32):
-            raise OptionError(f"sparcml: bits={self.bits} is not one of 2, 4, 8, 32")
-        if self.bits < 32 and self.algorithm != "dense-split":
-            raise OptionError(f"sparcml: bits={self.bits} is of algorithm=dense-split: give that too")
-
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Select, sum the streams of all ranks, divide."""
         stream = select_largest(rank, gradient, self.density)
-        stream = Pairs(stream.indices[stream.values != 0], stream.values[stream.values != 0])
+        stream = coo.Pairs(stream.indices[stream.values != 0], stream.values[stream.values != 0])
         k = count_kept(gradient, self.density, "global")
         algorithm = self.chosen or self._choose(gradient.size, k, rank.size)
         cuts = chunk_bounds(gradient.size, rank.size)
         if algorithm == "rec-dbl":
             pairs = yield from sum_by_doubling(rank, stream, self.held)
             rank.work(cost.add_pairs(gradient.nbytes, len(pairs)))
-            total = rank.replicated(lambda: add_pairs(np.zeros(gradient.size, np.float32), [pairs.message()]))
+            total = rank.replicated(lambda: coo.add_pairs(np.zeros(gradient.size, np.float32), [pairs.message()]))
         else:
-            came = yield from send_to_owners(rank, stream.split(cuts), self.held, size_from_data=True)
+            came = yield from coo.send_to_owners(rank, stream.split(cuts), self.held, size_from_data=True)
             if self.bits < 32:
-                coder = Qsgd(bits=self.bits, bucket=_BUCKET)
-                total, off = yield from gather_coded_sums(rank, came, cuts, coder)
+                total, off = yield from gather_coded_sums(rank, came, cuts, Qsgd(bits=self.bits, bucket=_BUCKET))
             else:
-                gather = gather_dense_sums if algorithm == "dense-split" else gather_sparse_sums
+                gather = coo.gather_dense_sums if algorithm == "dense-split" else gather_sparse_sums
                 total = yield from gather(rank, came, cuts, self.held)
         mean = rank.replicated(lambda: from_flat_vector(total / np.float32(rank.size), gradient))
 
@@ -147,11 +100,11 @@ class SparCML(Selecting):
             return "dense-split"
         return "rec-dbl" if k * _PAIR_BYTES < self.small else "split"
 
-    def sized(self, elements: Mapping[str, int]) -> SparCML:
+    def sized(self, elements: Mapping[str, int]) -> Self:
         """Return one that has chosen its algorithm for layers of this size, and the ranks at hand."""
         return self.variant(whole=sum(elements.values()))
 
-    def fitted(self, gradients: Sequence[Gradient], seed: int) -> SparCML:
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
         """Return one that has chosen its algorithm for gradients of this size on so many ranks."""
         held = max(sum(stored(layer).size for layer in gradient.layers) for gradient in gradients)
         n = gradients[0].size
@@ -160,15 +113,12 @@ class SparCML(Selecting):
         return self.variant(chosen=self._choose(round(n * times), round(k * times), len(gradients)))
 
     def contraction(self, gradient: Gradient) -> float | None:
-        """Return k/n, as of top-k."""
         return None if self.bits < 32 else smallest_kept_share(gradient, self.density, "global")
 
     def notes(self) -> tuple[str, ...]:
-        """Return what was chosen."""
         return (f"auto took {self.chosen}",) if self.chosen and self.algorithm == "auto" else ()
 
     def options(self) -> dict[str, Any]:
-        """Return every option with the value it has in effect."""
         return Selecting.options(self) | {"algorithm": self.chosen or self.algorithm}
 
     @property
@@ -182,38 +132,33 @@ class SparCML(Selecting):
 
 
 def gather_coded_sums(
-    rank: Rank, came: Sequence[PairsMessage], cuts: Ints, coder: Gathered
-) -> Generator[Pending, None, tuple[Floats32, Floats32]]:
+    rank: Rank, came: Sequence[coo.PairsMessage], cuts: Ints, coder: Gathered
+) -> Waits[tuple[Floats32, Floats32]]:
     """Return the sums of all ranges as `gather_dense_sums`, but encoded, and the error of this rank's sums."""
     own = _dense_sum(rank, came, cuts)
-    gathered = rank.all_gather(coder.encode_all(rank, [own], "sums"), label="codes of the sums", unequal=True)
-    yield gathered
-    coder.charge_decode(rank, gathered.value, [len(own)])
-    sums = rank.replicated(lambda: coder.decode_all([message for (message,) in gathered.value], np.diff(cuts).tolist()))
+    codes = coder.encode_all(rank, [own], "sums")
+    gathered = yield from rank.all_gather(codes, label="codes of the sums", unequal=True)
+    coder.charge_decode(rank, gathered, [len(own)])
+    sums = rank.replicated(lambda: coder.decode_all([message for (message,) in gathered], np.diff(cuts).tolist()))
     return rank.replicated(lambda: np.concatenate(sums)), sums[rank.index] - own
 
 
 def gather_sparse_sums(
-    rank: Rank, came: Sequence[PairsMessage], cuts: Ints, held: GradientDtype
-) -> Generator[Pending, None, Floats32]:
+    rank: Rank, came: Sequence[coo.PairsMessage], cuts: Ints, held: GradientDtype
+) -> Waits[Floats32]:
     """Merge the pairs received for this rank's range of ``cuts``; return the sums of all ranges, float32."""
-    own = merge_pairs([read_pairs(message) for message in came])
+    own = coo.merge_pairs([coo.read_pairs(message) for message in came])
     rank.work(cost.merge_pairs_cost(_count_pairs(came), len(own), rank.size))
-    gathered = rank.all_gather(own.message(held), label="sums", size_from_data=True)
-    yield gathered
-
-    def joined() -> Floats32:
-        vector = np.zeros(int(cuts[-1]), np.float32)
-        for (start, stop), message in zip(pairwise(cuts.tolist()), gathered.value, strict=True):
-            add_pairs(vector[start:stop], [message])
-        return vector
-
-    sums = rank.replicated(joined)
-    rank.work(cost.add_pairs(sums.nbytes, _count_pairs(gathered.value)))
+    gathered = yield from rank.all_gather(own.message(held), label="sums", size_from_data=True)
+    parts = zip(np.diff(cuts).tolist(), gathered, strict=True)
+    sums = rank.replicated(
+        lambda: np.concatenate([coo.add_pairs(np.zeros(size, np.float32), [message]) for size, message in parts])
+    )
+    rank.work(cost.add_pairs(sums.nbytes, _count_pairs(gathered)))
     return sums
 
 
-def sum_by_doubling(rank: Rank, own: Pairs, held: GradientDtype) -> Generator[Pending, None, Pairs]:
+def sum_by_doubling(rank: Rank, own: coo.Pairs, held: GradientDtype) -> Waits[coo.Pairs]:
     """Return the sum of all ranks' pairs, equal on all ranks: pairwise sums, in the order of a tree.
 
     If the number of ranks is no power of two, those from the largest one below on first send their pairs to a rank
@@ -224,35 +169,102 @@ def sum_by_doubling(rank: Rank, own: Pairs, held: GradientDtype) -> Generator[Pe
     excess, inside = rank.size - within, rank.index < within
     message = own.message(held)
 
-    def add(low: Pairs, high: Pairs) -> PairsMessage:
-        merged = merge_pairs([low, high])
+    def add(low: coo.Pairs, high: coo.Pairs) -> coo.PairsMessage:
+        merged = coo.merge_pairs([low, high])
         rank.work(cost.merge_pairs_cost(len(low) + len(high), len(merged), 2))
         return merged.message(held)
 
     if excess:
         sent = {} if inside else {rank.index - within: message}
-        received = rank.exchange(sent, label="pairs, fold in", size_from_data=True)
-        yield received
+        received = yield from rank.exchange(sent, label="pairs, fold in", size_from_data=True)
         if rank.index < excess:
-            message = add(own, read_pairs(received.value[rank.index + within]))
+            message = add(own, coo.read_pairs(received[rank.index + within]))
 
     distance = 1
     while distance < within:
         partner = rank.index ^ distance
-        received = rank.exchange(
-            {partner: message} if inside else {}, label=f"pairs, distance {distance}", size_from_data=True
-        )
-        yield received
+        sent = {partner: message} if inside else {}
+        received = yield from rank.exchange(sent, label=f"pairs, distance {distance}", size_from_data=True)
         if inside:
             # One's own pairs as they were sent, so that both partners end with the same sum.
-            mine, theirs = read_pairs(message), read_pairs(received.value[partner])
+            mine, theirs = coo.read_pairs(message), coo.read_pairs(received[partner])
             message = add(theirs, mine) if rank.index & distance else add(mine, theirs)
         distance *= 2
 
     if excess:
         sent = {rank.index + within: message} if rank.index < excess else {}
-        received = rank.exchange(sent, label="pairs, hand out", size_from_data=True)
-        yield received
+        received = yield from rank.exchange(sent, label="pairs, hand out", size_from_data=True)
         if not inside:
-            message = received.value[rank.index - within]
-    return read_pairs(message)
+            message = received[rank.index - within]
+    return coo.read_pairs(message)
+
+
+BlocksMessage: TypeAlias = "tuple[Words, Array]"
+"""Numbers of blocks, uint32 of shape (k,), and their concatenated elements, without those after the vector's end."""
+
+
+@dataclass(slots=True)
+class OmniReduce(Reducer):
+    """An all-to-all of non-zero blocks to their aggregators, and an all-gather of the union's; exact.
+
+    All layers are one vector, cut into blocks. Block b belongs to aggregator b mod P, and the ranks are the aggregators
+    (colocated). The paper's own run on other machines, of which a group of ranks has none: a worker there sends its
+    share D of non-zero blocks, 4nD bytes, and receives the union, but does not send it on. There aggregators also ask
+    for one block after the other, while others are in flight: about one latency for all, in place of two rounds and two
+    waits for sizes. A block's number takes 4 bytes beside its 4 x ``block``: the paper's packets tell the next block
+    instead.
+
+    Where elements are not zero at random, hardly any block of 256 is all zero: of a density of 1 % the share
+    1 - 0.99^256 = 0.924 is sent. It pays for tables, whose rows are zero as a whole, and after a sparsifier of blocks.
+    """
+
+    compresses_all = True
+    minimums: ClassVar = {"block": 1}
+    block: int = 256
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        """Send the non-zero blocks to their aggregators, sum, gather the sums."""
+        n, count = gradient.size, -(-gradient.size // self.block)
+        hashing.check_key_space(0, count)
+        block_bytes = self.block * cost.VALUE_BYTES + cost.INDEX_BYTES
+        table = np.pad(flat_vector(gradient), (0, count * self.block - n)).reshape(count, self.block)
+        held = np.flatnonzero((table != 0).any(axis=1))
+        # The vector is read for a bitmap of its blocks, and those that are not all zero are copied.
+        rank.work(Work("encode", gradient.nbytes + 2 * len(held) * block_bytes, launches=1 + cost.SELECT_LAUNCHES))
+
+        owned = [held[held % rank.size == owner] for owner in range(rank.size)]
+        shares = [self._message(numbers, table[numbers], n) for numbers in owned]
+        came = yield from rank.all_to_all(shares, label="blocks to aggregators", size_from_data=True)
+        parts = [self._read(message) for message in came]
+        summed = np.unique(np.concatenate([numbers for numbers, _ in parts]))
+        total = np.zeros((len(summed), self.block), np.float32)
+        with refuse_overflow():
+            for numbers, values in parts:
+                total[np.searchsorted(summed, numbers)] += values
+        # The sum is cleared; a kernel per message adds its blocks.
+        added = 3 * sum(len(numbers) for numbers, _ in parts)
+        rank.work(Work("encode", (len(summed) + added) * block_bytes, launches=1 + len(parts)))
+
+        sums = yield from rank.all_gather(self._message(summed, total, n), label="sums of blocks", size_from_data=True)
+        union = rank.replicated(lambda: [self._read(message) for message in sums])
+        # A vector is cleared, and blocks are copied into it.
+        copied = 2 * sum(len(numbers) for numbers, _ in union)
+        rank.work(Work("decode", gradient.nbytes + copied * block_bytes, launches=2))
+
+        def mean() -> Gradient:
+            table = np.zeros((count, self.block), np.float32)
+            for numbers, values in union:
+                table[numbers] = values
+            return from_flat_vector(table.reshape(-1)[:n] / np.float32(rank.size), gradient)
+
+        return Reduced(rank.replicated(mean), sent=lambda: gradient)
+
+    def _message(self, numbers: Ints, values: Floats32, n: int) -> BlocksMessage:
+        beyond = max(0, (int(numbers[-1]) + 1) * self.block - n) if len(numbers) else 0
+        return numbers.astype(np.uint32), floats.round_to_dtype(values.reshape(-1)[: values.size - beyond], self.held)
+
+    def _read(self, message: BlocksMessage) -> tuple[Ints, Floats32]:
+        """Return the numbers of a message's blocks and their values, with zeros after the end of the vector."""
+        numbers, flat = message
+        values = np.pad(floats.widen(flat), (0, len(numbers) * self.block - len(flat)))
+        return numbers.astype(np.int64), values.reshape(len(numbers), self.block)

@@ -1,23 +1,18 @@
 """Unbiased rounding to few levels: QSGD, TernGrad, natural compression, DoReFa, quantised Frank-Wolfe."""
 
-from __future__ import annotations
-
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Literal
 
 import numpy as np
 
 from s2sim.arrays import Floats32
+from s2sim.codecs import floats, integer_codes
 from s2sim.codecs.bits import pack_integers, unpack_integers
-from s2sim.codecs.floats import from_powers, to_powers
-from s2sim.codecs.integer_codes import decode_signed, encode_signed
 from s2sim.codecs.quantize import MAX_LEVELS, bucket_norms, from_levels, largest_magnitude, to_levels
-from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Pending, Program, Rank, Traits
+from s2sim.reducers.rank import Program, Rank, Traits, Waits
 from s2sim.reducers.script import Work
 from s2sim.reducers.shared import gathered
 from s2sim.reducers.systems.dense import all_reduce_scaled
@@ -34,29 +29,11 @@ class Qsgd(gathered.Gathered):
     """
 
     minimums: ClassVar = {"bucket": 1}
-    bits: int = option(
-        4, "Bits of an element on the wire, its sign included: s = 2^(bits - 1) - 1 levels of magnitude; 2 to 16."
-    )
-    bucket: int = option(512, "Neighbours in a tensor that share a norm; the last bucket of a tensor may be smaller.")
-    coding: Literal["fixed", "elias"] = option(
-        "fixed",
-        "All elements in ``bits`` each, or those that are not zero alone: the distance from the last one, sign and "
-        "level as Elias codes, which a core of the host writes and reads.",
-    )
-    aggregate: gathered.Aggregate = gathered.aggregate_option("gather")
-
-    about = Traits(
-        name="qsgd",
-        summary="each element rounded at random to a level of its bucket's norm",
-        source="Alistarh et al., QSGD, NeurIPS 2017; github.com/sands-lab/grace",
-        formula="n(bits/8 + 4/bucket)(P-1)",
-        certainty="code read",
-    )
-
-    def __post_init__(self) -> None:
-        gathered.Gathered.__post_init__(self)
-        if not 2 <= self.bits <= 16:
-            raise OptionError(f"qsgd: bits={self.bits} is not from 2, a sign and one level, to 16")
+    intervals: ClassVar = {"bits": "[2, 16]"}  # A sign, and one level at least
+    bits: int = 4
+    bucket: int = 512
+    coding: Literal["fixed", "elias"] = "fixed"
+    aggregate: gathered.Aggregate = "gather"
 
     @property
     def levels(self) -> int:
@@ -68,14 +45,14 @@ class Qsgd(gathered.Gathered):
         norms = bucket_norms(vector, self.bucket)
         numbers = to_levels(vector, norms, self.bucket, self.levels, random)
         if self.coding == "elias":
-            return norms, encode_signed(numbers.astype(np.int32) - self.levels)
+            return norms, integer_codes.encode_signed(numbers.astype(np.int32) - self.levels)
         return norms, pack_integers(numbers, self.bits)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
         """Return every level's share of its norm."""
         norms, codes = message
         if self.coding == "elias":
-            numbers = decode_signed(codes, elements) + self.levels
+            numbers = integer_codes.decode_signed(codes, elements) + self.levels
         else:
             numbers = unpack_integers(codes, self.bits, elements)
         return from_levels(numbers, norms, self.bucket, self.levels)
@@ -86,16 +63,13 @@ class Qsgd(gathered.Gathered):
 
     @property
     def known_size(self) -> bool:
-        """Whether all elements take the same number of bits."""
         return self.coding == "fixed"
 
     def encode_work(self, elements: int, code_bytes: int) -> Work:
-        """Return the cost of rounding, and of coding on the host if codes differ in length."""
         work = cost.encode_values if self.coding == "fixed" else cost.encode_levels_cost
         return work(elements, code_bytes)
 
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
-        """Return the cost of adding levels up, and of reading them on the host if codes differ in length."""
         work = cost.add_codes if self.coding == "fixed" else cost.decode_levels_cost
         return work(elements, messages, code_bytes)
 
@@ -108,40 +82,15 @@ class TernGrad(gathered.Gathered):
     always and sends a byte an element.
     """
 
-    clip: float = option(
-        0.0,
-        "Standard deviations of a tensor that elements are cut to first; 0 (default) for none. The paper's training "
-        "and GRACE have 2.5, with which it is not unbiased any more.",
-    )
-    shared: bool = option(
-        False,
-        "Whether ranks first agree on the largest scale of all, so that levels are summed by an all-reduce of "
-        "integers: of one byte up to 127 ranks, else of two. ``wire`` and ``aggregate`` then have no effect, and "
-        "are refused.",
-    )
-    wire: gathered.NumberFormat = option("packed", "Two bits an element, or a byte, as implemented in GRACE.")
-    aggregate: gathered.Aggregate = gathered.aggregate_option(
-        "gather", " The paper's server sends sums of levels, in more bits."
-    )
-
-    about = Traits(
-        name="terngrad",
-        summary="each element as -1, 0 or 1 times the largest magnitude, at random: two bits",
-        source="Wen et al., TernGrad, NeurIPS 2017; github.com/sands-lab/grace",
-        formula="(n/4 + 4L)(P-1)",
-        certainty="code read",
-    )
-
-    def __post_init__(self) -> None:
-        gathered.Gathered.__post_init__(self)
-        if not 0 <= self.clip < np.inf:
-            raise OptionError(f"terngrad: clip={self.clip} is no number of standard deviations from 0 on")
-        if self.shared and (self.wire, self.aggregate) != ("packed", "gather"):
-            raise OptionError("terngrad: shared=true sums bytes by an all-reduce: leave wire and aggregate out")
+    intervals: ClassVar = {"clip": "[0, inf)"}
+    clip: float = 0.0
+    needs: ClassVar = {"wire": "shared=false", "aggregate": "shared=false"}
+    shared: bool = False
+    wire: gathered.NumberFormat = "packed"
+    aggregate: gathered.Aggregate = "gather"
 
     @property
     def traits(self) -> Traits:
-        """What is clipped is not unbiased, and wants feedback."""
         return replace(self.about, feedback="needed") if self.clip else self.about
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
@@ -155,8 +104,7 @@ class TernGrad(gathered.Gathered):
         """Return the scale and the signs of what is drawn."""
         vector = self._clipped(vector)
         scale = np.array([largest_magnitude(vector)], np.float32)
-        numbers = to_levels(vector, scale, len(vector), 1, random)
-        return scale, gathered.write_numbers(numbers, 2, self.wire)
+        return scale, gathered.write_numbers(to_levels(vector, scale, len(vector), 1, random), 2, self.wire)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
         """Return the scale with every sign, and zeros."""
@@ -188,36 +136,23 @@ class Natural(gathered.Gathered):
     9/8 at most. That sign and exponent take nine bits is recalled, and gives the abstract's 32/9 = 3.56.
     """
 
-    exponent: Literal["full", "clipped"] = option(
-        "full",
-        "All eight bits of a float32's exponent; or seven, as GRACE sends it in one byte with the sign: larger "
-        "powers than 2^18 become that, and 2^-109 and smaller ones zero (the window is recalled).",
-    )
-    aggregate: gathered.Aggregate = gathered.aggregate_option("gather")
-
-    about = Traits(
-        name="natural",
-        summary="each element rounded at random to a power of two: sign and exponent, nine bits",
-        source="Horvath et al., Natural Compression, MSML 2022, arXiv:1905.10988; github.com/sands-lab/grace",
-        formula="9n/8 (P-1)",
-        certainty="summary read",
-    )
+    exponent: Literal["full", "clipped"] = "full"
+    aggregate: gathered.Aggregate = "gather"
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         """Return signs and exponents."""
-        codes = to_powers(vector, random)
+        codes = floats.to_powers(vector, random)
         if self.exponent == "clipped":
             exponents = np.clip(codes & (_SIGN - 1), _LOWEST, _HIGHEST) - _LOWEST
             codes = exponents | (codes & _SIGN) >> 1
         return (pack_integers(codes, _WIDTHS[self.exponent]),)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
-        """Return powers of two."""
         codes = unpack_integers(message[0], _WIDTHS[self.exponent], elements).astype(np.uint16, copy=False)
         if self.exponent == "clipped":
             exponents = codes & 0x7F
             codes = np.where(exponents > 0, exponents + _LOWEST | (codes & 0x80) << 1, 0).astype(np.uint16)
-        return from_powers(codes)
+        return floats.from_powers(codes)
 
 
 _HALF = np.float32(0.5)
@@ -233,21 +168,9 @@ class DoReFa(gathered.Gathered):
     they are what workers send.
     """
 
-    bits: int = option(6, "k, 1 to 16.")
-    aggregate: gathered.Aggregate = gathered.aggregate_option("gather")
-
-    about = Traits(
-        name="dorefa",
-        summary="each element with noise, rounded to one of 2^bits values up to the largest magnitude",
-        source="Zhou et al., DoReFa-Net, arXiv:1606.06160",
-        formula="(n bits/8 + 4L)(P-1)",
-        certainty="recalled",
-    )
-
-    def __post_init__(self) -> None:
-        gathered.Gathered.__post_init__(self)
-        if not 1 <= self.bits <= 16:
-            raise OptionError(f"dorefa: bits={self.bits} is not from 1 to 16")
+    intervals: ClassVar = {"bits": "[1, 16]"}
+    bits: int = 6
+    aggregate: gathered.Aggregate = "gather"
 
     @property
     def last(self) -> np.float32:
@@ -267,7 +190,6 @@ class DoReFa(gathered.Gathered):
         return scale, pack_integers(numbers, self.bits)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
-        """Return the values."""
         scale, codes = message
         shares = unpack_integers(codes, self.bits, elements).astype(np.float32)
         shares /= self.last
@@ -292,28 +214,16 @@ class QuantizedFrankWolfe(gathered.Gathered):
     variance-reduced gradient, is the optimiser's. Rank 0 is the master; its own gradient is coded too.
     """
 
-    partitions: int = option(1, "s; with 1 the code is TernGrad's.")
+    intervals: ClassVar = {"partitions": f"[1, {MAX_LEVELS}]"}
+    partitions: int = 1
 
     aggregate = "server"
-
-    about = Traits(
-        name="quantized-fw",
-        summary="random rounding to s levels of the largest magnitude, to a master and, once more, back",
-        source="Zhang et al., Quantized Frank-Wolfe, AISTATS 2020",
-        formula="n(ceil(log2(s+1))+1)/8 + 4 up; the master (P-1) times that",
-        scope="gradient",
-    )
-
-    def __post_init__(self) -> None:
-        if not 1 <= self.partitions <= MAX_LEVELS:
-            raise OptionError(f"quantized-fw: partitions={self.partitions} is not between 1 and {MAX_LEVELS}")
 
     def vectors(self, gradient: Gradient) -> list[Floats32]:
         """Return the whole gradient as one: there is one largest magnitude."""
         return [gathered.flat_vector(gradient)]
 
     def from_vectors(self, vectors: Sequence[Floats32], like: Gradient) -> Gradient:
-        """Return the gradient of one vector of all elements."""
         (vector,) = vectors
         return gathered.from_flat_vector(vector, like)
 
@@ -329,12 +239,12 @@ class QuantizedFrankWolfe(gathered.Gathered):
 
     def hand_out(
         self, rank: Rank, messages: tuple[gathered.Message, ...] | None
-    ) -> Generator[Pending, None, tuple[gathered.Message, ...]]:
+    ) -> Waits[tuple[gathered.Message, ...]]:
         """Let the master send its codes to one rank after the other: a star, and no broadcast."""
         others = [other for other in range(rank.size) if other != gathered.SERVER]
-        sent = rank.exchange({} if messages is None else dict.fromkeys(others, messages), label="codes of the sum")
-        yield sent
-        arrived: tuple[gathered.Message, ...] = sent.value[gathered.SERVER] if messages is None else messages
+        sent = {} if messages is None else dict.fromkeys(others, messages)
+        came = yield from rank.exchange(sent, label="codes of the sum")
+        arrived: tuple[gathered.Message, ...] = came[gathered.SERVER] if messages is None else messages
         return arrived
 
     @property

@@ -1,44 +1,27 @@
 """Which wrappers there are, in which order they go around a reducer, and how option strings ask for them."""
 
-from __future__ import annotations
-
-from dataclasses import fields
-
 from s2sim.errors import OptionError
 from s2sim.options import build, value_text
 from s2sim.reducers.rank import Reducer
-from s2sim.reducers.wrappers.error_feedback import (
-    EF21,
-    ErrorFeedback,
-    FilteredFeedback,
-    GlobalMomentum,
-    MomentumCorrection,
-)
-from s2sim.reducers.wrappers.hierarchical import HierarchicalReduction
-from s2sim.reducers.wrappers.steps import DensityWarmup, LocalSteps, WarmStart
+from s2sim.reducers.wrappers import error_feedback, hierarchical, steps
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 WRAPPERS: tuple[type[Wrapper], ...] = (
     # How much it sends.
-    DensityWarmup,
+    steps.DensityWarmup,
     # Among whom it runs.
-    HierarchicalReduction,
+    hierarchical.HierarchicalReduction,
     # What it gets beside the gradient, of what it failed to send.
-    ErrorFeedback,
-    FilteredFeedback,
-    EF21,
-    MomentumCorrection,
-    GlobalMomentum,
+    error_feedback.ErrorFeedback,
+    error_feedback.FilteredFeedback,
+    error_feedback.EF21,
+    error_feedback.MomentumCorrection,
+    error_feedback.GlobalMomentum,
     # Which steps it runs in.
-    LocalSteps,
-    WarmStart,
+    steps.LocalSteps,
+    steps.WarmStart,
 )
 """From the inside out, whatever the order in which options stand. Those with one key exclude each other."""
-
-
-def wrapper_options(reducer: type[Reducer]) -> set[str]:
-    """Return the options that wrappers add to those of a reducer; one that it has itself is its own."""
-    return {name for wrapper in WRAPPERS for name in wrapper.option_names()} - {item.name for item in fields(reducer)}
 
 
 def wrap(reducer: Reducer, options: dict[str, str]) -> Reducer:
@@ -66,9 +49,9 @@ def wrap(reducer: Reducer, options: dict[str, str]) -> Reducer:
 
 def with_feedback(reducer: Reducer) -> Reducer:
     """Return a reducer as training would run it: with error feedback where it needs some and has none."""
-    if isinstance(reducer, LocalSteps):
+    if isinstance(reducer, steps.LocalSteps):
         return reducer.around(with_feedback(reducer.inner))
-    return ErrorFeedback(reducer) if reducer.traits.feedback == "needed" else reducer
+    return error_feedback.ErrorFeedback(reducer) if reducer.traits.feedback == "needed" else reducer
 
 
 def written_options(reducer: Reducer) -> dict[str, str]:

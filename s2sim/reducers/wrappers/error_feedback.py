@@ -1,8 +1,5 @@
 """Error feedback: what a lossy reducer fails to send is added to later gradients, with or without momentum."""
 
-from __future__ import annotations
-
-from collections.abc import Generator
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import ClassVar, Literal
@@ -11,9 +8,8 @@ import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, add, stored, subtract, to_dense
-from s2sim.options import option
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Conserves, Pending, Program, Rank, Reduced, Traits
+from s2sim.reducers.rank import Conserves, Program, Rank, Reduced, Traits, Waits
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 
@@ -23,15 +19,22 @@ class Feedback(Wrapper):
 
     adds: ClassVar[str]  # What that is, for people: "error feedback"
     conserves: ClassVar[Conserves] = "sum"  # See `Traits`
+    of_sums: ClassVar[bool] = True  # Whether sums that are encoded again have residuals too
     # What this rank still holds back; None before the first step
     residual: Gradient | None = field(init=False, repr=False, default=None)
+
+    def __post_init__(self) -> None:
+        Wrapper.__post_init__(self)
+        if self.of_sums:
+            self.inner = self.inner.with_server_error()
 
     def check(self) -> None:
         """Refuse what loses nothing, has feedback already, or ends with something else than a mean."""
         traits = self.inner.traits
         name = traits.name
-        if traits.lossless:
-            raise OptionError(f"{name}: {self.option_text} would change nothing, as {name} loses nothing")
+        if traits.lossless or traits.assumes:
+            where = traits.assumes and f" if {traits.assumes}"
+            raise OptionError(f"{name}: {self.option_text} would change nothing, as {name} loses nothing{where}")
         if isinstance(self.inner, Feedback):
             raise OptionError(
                 f"{name}: {self.inner.option_text} and {self.option_text} are two kinds of feedback: give one"
@@ -62,12 +65,11 @@ class Feedback(Wrapper):
         return corrected
 
     def held_back(self) -> Gradient | None:
-        """Return the residual."""
-        return self.residual
+        of_sums = self.inner.held_back()
+        return self.residual if self.residual is None or of_sums is None else add(self.residual, of_sums)
 
     @property
     def traits(self) -> Traits:
-        """The inner reducer's, with feedback of its own."""
         inner = self.inner.traits
         return replace(inner, summary=f"{inner.summary}; with {self.adds}", feedback="own", conserves=self.conserves)
 
@@ -81,21 +83,22 @@ def charge_passes(rank: Rank, gradient: Gradient, passes: int = 1) -> None:
 
 @dataclass(slots=True)
 class EF21(Feedback):
-    """Any contractive reducer C of differences: ``c = C(gradient - g); g = g + c``, and all end with the mean of g.
+    """Any contractive reducer C of differences: ``c_i = C(gradient - g_i); g_i += c_i``, and all end with their mean g.
 
     P. Richtárik, I. Sokolov and I. Fatkhullin, "EF21: a new, simpler, theoretically better, and practically faster
-    error feedback", NeurIPS 2021, algorithm 2, by its abstract and summaries. g starts at zero, so that the first step
-    sends C(gradient); the paper also allows to begin with the gradient itself. Bytes and collectives are those of C.
+    error feedback", NeurIPS 2021, algorithm 2, by its abstract and summaries. g_i starts at zero, so that the first
+    step sends C(gradient); the paper also allows to begin with the gradient. Bytes and collectives are those of C.
     Written ``ef=ef21``.
     """
 
     key = "ef"
     adds = "EF21"
     conserves = "gradient"
+    of_sums = False
     ef: Literal["ef21"] = "ef21"
-    # g, this rank's part of what all know, and its mean over ranks
-    estimate: Gradient | None = field(init=False, repr=False, default=None)
-    shared: Gradient | None = field(init=False, repr=False, default=None)
+    # g_i, this rank's part of what all know, and g, its mean over ranks
+    g_i: Gradient | None = field(init=False, repr=False, default=None)
+    g: Gradient | None = field(init=False, repr=False, default=None)
 
     def check(self) -> None:
         """Refuse also what is unbiased instead of contractive: differences would not shrink."""
@@ -109,19 +112,19 @@ class EF21(Feedback):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Compress the difference, and add what was sent to what is known."""
-        before, known = self.estimate, self.shared
+        before, g = self.g_i, self.g
         difference = gradient if before is None else subtract(gradient, before)
         reduced = yield from self.inner.reduce(rank, difference)
-        sent = reduced.sent()
-        estimate = sent if before is None else add(before, sent)
-        charge_passes(rank, estimate, 0 if before is None else 3)
-        self.estimate, self.residual = estimate, subtract(difference, sent)
+        c_i = reduced.sent()
+        g_i = c_i if before is None else add(before, c_i)
+        charge_passes(rank, g_i, 0 if before is None else 3)
+        self.g_i, self.residual = g_i, subtract(difference, c_i)
 
         def moved() -> Gradient:
-            return reduced.mean if known is None else add(known, reduced.mean)
+            return reduced.mean if g is None else add(g, reduced.mean)
 
-        self.shared = rank.replicated(moved) if self.inner.traits.agrees else moved()
-        return Reduced(self.shared, sent=lambda: estimate)
+        self.g = rank.replicated(moved) if self.inner.traits.agrees else moved()
+        return Reduced(self.g, sent=lambda: g_i)
 
 
 @dataclass(slots=True)
@@ -140,7 +143,7 @@ class ErrorFeedback(Feedback):
         """Add the residual, reduce, keep what was not sent."""
         corrected = self.corrected(rank, gradient)
         reduced = yield from self.inner.reduce(rank, corrected)
-        self.residual = subtract(corrected, reduced.sent())
+        self.residual = subtract(corrected, (reduced.decoded or reduced.sent)())
         charge_passes(rank, corrected)
         return reduced
 
@@ -158,20 +161,17 @@ class FilteredFeedback(Feedback):
     key = "ef"
     adds = "filtered error feedback"
     conserves = "nothing"
+    intervals: ClassVar = {"beta": "(0, 1)"}
     ef: Literal["filtered"] = "filtered"
-    beta: float = option(0.1, "The filter's coefficient, above 0 and below 1.")
-
-    def check(self) -> None:
-        """Refuse a coefficient that forgets or keeps everything."""
-        Feedback.check(self)
-        if not 0 < self.beta < 1:
-            raise OptionError(f"{self.inner.traits.name}: beta={self.beta} is not between 0 and 1; ef=true is 1")
+    beta: float = 0.1
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Add the residual, reduce, move the residual towards what was not sent."""
         corrected = self.corrected(rank, gradient)
         reduced = yield from self.inner.reduce(rank, corrected)
-        change = subtract(gradient, reduced.sent()).map(lambda values: values * values.dtype.type(self.beta))
+        change = subtract(gradient, (reduced.decoded or reduced.sent)()).map(
+            lambda values: values * values.dtype.type(self.beta)
+        )
         self.residual = change if self.residual is None else add(self.residual, change)
         charge_passes(rank, corrected, 2)
         return reduced
@@ -190,32 +190,28 @@ class GlobalMomentum(Feedback):
     key = "gmc"
     adds = "global momentum"
     conserves = "nothing"
-    gmc: float = option(0.9, "The momentum, beta in the paper, above 0 and below 1.")
+    intervals: ClassVar = {"gmc": "(0, 1)"}
+    gmc: float = 0.9
     last_mean: Gradient | None = field(init=False, repr=False, default=None)  # What the last step ended with
 
     def check(self) -> None:
         """Refuse also what nobody would correct."""
         Feedback.check(self)
-        name = self.inner.traits.name
-        if not 0 < self.gmc < 1:
-            raise OptionError(f"{name}: gmc={self.gmc} is not between 0 and 1")
         self.check_delays()
 
     @property
     def momentum_within(self) -> float:
-        """``gmc``."""
         return self.gmc
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Add the residual and the model's last step, reduce, keep what was not sent."""
-        corrected = gradient
+        u = gradient
         if self.residual is not None and self.last_mean is not None:
-            step = self.last_mean.map(lambda values: values * np.float32(self.gmc))
-            corrected = add(add(gradient, self.residual), step)
-            charge_passes(rank, corrected, 2)
-        reduced = yield from self.inner.reduce(rank, corrected)
-        self.residual, self.last_mean = subtract(corrected, reduced.sent()), reduced.mean
-        charge_passes(rank, corrected)
+            u = add(add(gradient, self.residual), self.last_mean.map(lambda values: values * np.float32(self.gmc)))
+            charge_passes(rank, u, 2)
+        reduced = yield from self.inner.reduce(rank, u)
+        self.residual, self.last_mean = subtract(u, (reduced.decoded or reduced.sent)()), reduced.mean
+        charge_passes(rank, u)
         return reduced
 
 
@@ -231,26 +227,16 @@ class MomentumCorrection(Feedback):
     key = "momentum"
     adds = "momentum correction"
     conserves = "nothing"
-    momentum: float = option(0.9, "Above 0 and below 1.")
-    masking: bool = option(
-        True, "Clear u where something was sent, so that it does not push on in a direction that is out of date."
-    )
-    clip: float | None = option(
-        None,
-        "L2 norm that gradients are scaled down to, if they are longer, before they are added: one of P ranks to "
-        "clip / sqrt(P). Their length is the root of the mean square over ranks, which an all-reduce of one value "
-        "tells (GRACE's code; the paper has each rank take its own).",
-    )
+    intervals: ClassVar = {"momentum": "(0, 1)", "clip": "(0, inf)"}
+    momentum: float = 0.9
+    masking: bool = True
+    clip: float | None = None
     velocity: Gradient | None = field(init=False, repr=False, default=None)  # u; ``residual`` is v
 
     def check(self) -> None:
         """Refuse also what nobody would correct, and masks that would clear everything."""
         Feedback.check(self)
         name = self.inner.traits.name
-        if not 0 < self.momentum < 1:
-            raise OptionError(f"{name}: momentum={self.momentum} is not between 0 and 1")
-        if self.clip is not None and not self.clip > 0:
-            raise OptionError(f"{name}: clip={self.clip} is not above 0")
         self.check_delays()
         if self.masking and "density" not in self.inner.options():
             raise OptionError(
@@ -260,7 +246,6 @@ class MomentumCorrection(Feedback):
 
     @property
     def momentum_within(self) -> float:
-        """``momentum``."""
         return self.momentum
 
     @property
@@ -273,33 +258,29 @@ class MomentumCorrection(Feedback):
         """Gather momentum, send from what has gathered, clear what was sent."""
         if self.clip is not None:
             gradient = yield from self._clipped(rank, gradient)
-        velocity, waiting = gradient, gradient
+        u = v = gradient
         if self.velocity is not None and self.residual is not None:
-            velocity = add(self.velocity.map(lambda values: values * np.float32(self.momentum)), gradient)
-            waiting = add(self.residual, velocity)
-            charge_passes(rank, waiting, 2)
-        reduced = yield from self.inner.reduce(rank, waiting)
-        sent = reduced.sent()
-        self.residual = subtract(waiting, sent)
-        self.velocity = velocity
-        if self.masking:
-            self.velocity = Gradient(velocity.names, tuple(map(_mask_sent, velocity.layers, sent.layers)))
-        charge_passes(rank, waiting, 1 + self.masking)
+            u = add(self.velocity.map(lambda values: values * np.float32(self.momentum)), gradient)
+            v = add(self.residual, u)
+            charge_passes(rank, v, 2)
+        reduced = yield from self.inner.reduce(rank, v)
+        sent = (reduced.decoded or reduced.sent)()
+        self.residual = subtract(v, sent)
+        self.velocity = Gradient(u.names, tuple(map(_mask_sent, u.layers, sent.layers))) if self.masking else u
+        charge_passes(rank, v, 1 + self.masking)
         return reduced
 
-    def _clipped(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, Gradient]:
+    def _clipped(self, rank: Rank, gradient: Gradient) -> Waits[Gradient]:
         assert self.clip is not None
         own = sum(float(np.square(stored(layer), dtype=np.float64).sum()) for layer in gradient.layers)
         charge_passes(rank, gradient)
-        total = rank.all_reduce(np.array([own]), label="squared norms")
-        yield total
-        length = sqrt(float(total.value[0]) / rank.size)
+        total = yield from rank.all_reduce(np.array([own]), label="squared norms")
+        length = sqrt(float(total[0]) / rank.size)
         limit = self.clip / sqrt(rank.size)
         return gradient.map(lambda values: values * np.float32(limit / length)) if length > limit else gradient
 
 
 def _mask_sent(layer: Layer, sent: Layer) -> Layer:
-    """Return a layer with zeros where ``sent`` is not zero."""
     if not isinstance(layer, RowSparse):
         return np.where(to_dense(sent) == 0, layer, np.float32(0))
     if not isinstance(sent, RowSparse):

@@ -1,48 +1,36 @@
 """Hierarchical reduction: inside nodes first, over fast links, then between nodes, shard by shard."""
 
-from __future__ import annotations
-
-from collections.abc import Generator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import prod
 from typing import Any, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Array
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, add, average, stored, subtract
-from s2sim.options import check_options, option
+from s2sim.options import check_options
 from s2sim.reducers import gpu_cost
-from s2sim.reducers.rank import ErrorBound, GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits, wait_all
+from s2sim.reducers.rank import ErrorBound, GradientDtype, Program, Rank, Reduced, Reducer, Traits, Waits, wait_all
+from s2sim.reducers.shared import layers as sharding
 from s2sim.reducers.shared import row_sparse
-from s2sim.reducers.shared.layers import (
-    NodeMembership,
-    cut_shards,
-    join_shards,
-    merge_layers,
-    no_shared_node_reason,
-    node_membership,
-    run_interleaved,
-    select_layers,
-    single_shard,
-)
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 
 class IntraNodeExchange:
     """One rank's exchange of shards with the other ranks of its node, whose group is ``local``."""
 
-    def __init__(self, local: Rank, nodes: NodeMembership, gradient: Gradient, held: GradientDtype) -> None:
+    def __init__(self, local: Rank, nodes: sharding.NodeMembership, gradient: Gradient, held: GradientDtype) -> None:
         self.local = local
         self.gradient = gradient
         self._held: GradientDtype = held
-        self._shards = cut_shards(gradient, nodes.shards)
+        self._shards = sharding.cut_shards(gradient, nodes.shards)
         self._holders = nodes.holders(local.size)
 
-    def sum(self, factor: float) -> Generator[Pending, None, dict[int, Gradient]]:
+    def sum(self, factor: float) -> Waits[dict[int, Gradient]]:
         """Return the node's sums of this rank's shards, times a factor, by shard.
 
         Rows are sent in messages of data-dependent size, for which the host waits; dense layers are reduce-scattered.
@@ -53,7 +41,7 @@ class IntraNodeExchange:
         if tables:
             local.work(row_sparse.sort_by_owner_cost(tables, local.size))
             local.work(row_sparse.pack_rows_cost(tables))
-            messages = [self._message(self._of(holds)) for holds in self._holders]
+            messages = [row_sparse.pack_tables(_tables(self._of(holds)), self._held) for holds in self._holders]
             rows = local.all_to_all(messages, label="rows to their shards in the node", size_from_data=True)
         if len(tables) < len(self.gradient.layers):
             parts = [self._packed(self._of(holds)) for holds in self._holders]
@@ -63,14 +51,14 @@ class IntraNodeExchange:
         sums: list[RowSparse] = []
         if rows is not None:
             shapes = [table.shape for table in _tables(own)]
-            received = [_unpacked_tables(message, shapes) for message in rows.value]
+            received = [row_sparse.unpack_tables(message, shapes) for message in rows.value]
             sums = [row_sparse.sum_tables(column) for column in zip(*received, strict=True)]
             local.work(row_sparse.add_rows_cost(received, sums, "encode"))
         arrays = [] if values is None else _unpacked(values.value, [array.shape for array in _arrays(own)])
         totals = _interleaved(own, [isinstance(layer, RowSparse) for layer in self.gradient.layers], sums, arrays)
         return {shard: total.map(lambda sum_: sum_ * factor) for shard, total in zip(holds, totals, strict=True)}
 
-    def gather(self, shards: Mapping[int, Gradient], sharing: Rank) -> Generator[Pending, None, Gradient]:
+    def gather(self, shards: Mapping[int, Gradient], sharing: Rank) -> Waits[Gradient]:
         """Return the gradient of all shards, of which each rank of the node contributes its own ``shards``.
 
         Row-sparse layers may have become dense, in all shards alike. The gradient is joined once for all ranks of
@@ -82,7 +70,9 @@ class IntraNodeExchange:
         if any(sparse):
             tables = _tables(own)
             local.work(row_sparse.write_keys_cost(tables))
-            rows = local.all_gather(self._message(own), label="rows of all shards", size_from_data=True)
+            rows = local.all_gather(
+                row_sparse.pack_tables(tables, self._held), label="rows of all shards", size_from_data=True
+            )
         if not all(sparse):
             values = local.all_gather(self._packed(own), label="dense layers of all shards", unequal=True)
         yield from wait_all(rows, values)
@@ -98,11 +88,11 @@ class IntraNodeExchange:
                 received = _interleaved(
                     parts,
                     sparse,
-                    [] if rows is None else _unpacked_tables(rows.value[index], tables),
+                    [] if rows is None else row_sparse.unpack_tables(rows.value[index], tables),
                     [] if values is None else _unpacked(values.value[index], arrays),
                 )
                 all_shards |= zip(holds, received, strict=True)
-            return join_shards([all_shards[shard] for shard in sorted(all_shards)], self.gradient)
+            return sharding.join_shards([all_shards[shard] for shard in sorted(all_shards)], self.gradient)
 
         gathered = sharing.replicated(joined)
         # Rows are brought from the order of shards into that of the table.
@@ -118,32 +108,19 @@ class IntraNodeExchange:
     def _of(self, holds: Iterable[int]) -> list[Gradient]:
         return [self._shards[shard] for shard in holds]
 
-    def _message(self, parts: Sequence[Gradient]) -> row_sparse.Message:
-        """Return the tables of some shards as one message: their keys, and all their values in one array."""
-        keys, *values = row_sparse.pack_tables(_tables(parts), self._held)
-        return keys, np.concatenate([array.reshape(-1) for array in values])
-
-    def _packed(self, parts: Sequence[Gradient]) -> NDArray[Any]:
-        """Return the dense layers of some shards as one array."""
+    def _packed(self, parts: Sequence[Gradient]) -> Array:
         return np.concatenate([round_to_dtype(array, self._held).reshape(-1) for array in _arrays(parts)])
 
 
 def _interleaved(
-    parts: Sequence[Gradient], sparse: Sequence[bool], tables: Iterable[RowSparse], arrays: Iterable[NDArray[Any]]
+    parts: Sequence[Gradient], sparse: Sequence[bool], tables: Iterable[RowSparse], arrays: Iterable[Array]
 ) -> list[Gradient]:
     """Return gradients with the names of ``parts``: tables for ``sparse`` layers, arrays for the others, in order."""
     tables, arrays = iter(tables), iter(arrays)
     return [Gradient(part.names, tuple(next(tables) if kept else next(arrays) for kept in sparse)) for part in parts]
 
 
-def _unpacked_tables(message: row_sparse.Message, shapes: Sequence[tuple[int, ...]]) -> list[RowSparse]:
-    keys, values = message
-    counts = keys[: row_sparse.COUNT_BYTES * len(shapes)].view("<u4").tolist()
-    stored = [(count, *shape[1:]) for count, shape in zip(counts, shapes, strict=True)]
-    return row_sparse.unpack_tables((keys, *_unpacked(values, stored)), shapes)
-
-
-def _unpacked(values: NDArray[Any], shapes: Sequence[tuple[int, ...]]) -> list[NDArray[Any]]:
+def _unpacked(values: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
     ends = np.cumsum([prod(shape) for shape in shapes], dtype=np.int64)
     return [widen(array).reshape(shape) for array, shape in zip(np.split(values, ends[:-1]), shapes, strict=True)]
 
@@ -152,7 +129,7 @@ def _tables(parts: Sequence[Gradient]) -> list[RowSparse]:
     return [layer for part in parts for layer in part.layers if isinstance(layer, RowSparse)]
 
 
-def _arrays(parts: Sequence[Gradient]) -> list[NDArray[Any]]:
+def _arrays(parts: Sequence[Gradient]) -> list[Array]:
     return [layer for part in parts for layer in part.layers if not isinstance(layer, RowSparse)]
 
 
@@ -177,9 +154,7 @@ class HierarchicalReduction(Wrapper):
 
     key = "hierarchical"
     hierarchical: bool = True
-    node: int | None = option(
-        None, "Ranks a node, in order, where that is to be another number than the topology says, or there is none."
-    )
+    node: int | None = None
 
     numbers: tuple[int, ...] = field(init=False, repr=False, compare=False, default=(), metadata={"fitted": True})
     """Of the node of each rank; empty until `placed`."""
@@ -209,12 +184,10 @@ class HierarchicalReduction(Wrapper):
             )
 
     def placed(self, nodes: Sequence[int]) -> Self:
-        """Return the same for ranks that share nodes."""
         return self.variant(numbers=tuple(nodes))
 
     def alignment(self, ranks: int) -> int:
-        """Return what the inner reducer's is of each shard."""
-        nodes = node_membership(ranks, self.node, self.numbers)
+        nodes = sharding.node_membership(ranks, self.node, self.numbers)
         return self.inner.alignment(len(nodes.members)) * nodes.shards
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
@@ -225,10 +198,10 @@ class HierarchicalReduction(Wrapper):
         rest = [index for index in range(len(gradient.layers)) if index not in compressed]
         dense = None
         if rest:
-            as_sent = select_layers(gradient, rest).map(lambda values: round_to_dtype(values, self.held))
+            as_sent = sharding.select_layers(gradient, rest).map(lambda values: round_to_dtype(values, self.held))
             dense = rank.all_reduce(as_sent, label="dense layers")
 
-        in_node = self._in_node(rank, nodes, select_layers(gradient, compressed))
+        in_node = self._in_node(rank, nodes, sharding.select_layers(gradient, compressed))
         # So that the average over nodes is that over ranks.
         scale = len(nodes.members) / rank.size
         sums = yield from in_node.sum(scale)
@@ -236,14 +209,14 @@ class HierarchicalReduction(Wrapper):
             found = {shard: Reduced(part, partial(sums.__getitem__, shard)) for shard, part in sums.items()}
         else:
             programs = [self._on(shard).reduce(rank.subgroup(nodes.peers(shard)), part) for shard, part in sums.items()]
-            found = dict(zip(sums, (yield from run_interleaved(programs)), strict=True))
+            found = dict(zip(sums, (yield from sharding.run_interleaved(programs)), strict=True))
         sharing = rank if self.inner.traits.agrees else in_node.local
         mean = yield from in_node.gather({shard: reduced.mean for shard, reduced in found.items()}, sharing)
         yield from wait_all(dense)
 
         def whole() -> Gradient:
             others = [] if dense is None else [(rest, average(dense.value.map(widen), rank.size))]
-            return merge_layers([(compressed, mean), *others], gradient)
+            return sharding.merge_layers([(compressed, mean), *others], gradient)
 
         def sent() -> Gradient:
             if self.inner.traits.lossless or len(nodes.members) == 1:
@@ -252,20 +225,19 @@ class HierarchicalReduction(Wrapper):
             lost = {shard: subtract(reduced.sent(), sums[shard]) for shard, reduced in found.items()}
             rank.work(gpu_cost.add(sum(stored(layer).size for part in lost.values() for layer in part.layers)))
             scaled = {shard: part.map(partial(np.multiply, 1 / scale)) for shard, part in lost.items()}
-            own = add(in_node.gradient, single_shard(scaled, in_node.gradient, nodes.shards))
-            return merge_layers([(compressed, own), (rest, select_layers(gradient, rest))], gradient)
+            own = add(in_node.gradient, sharding.single_shard(scaled, in_node.gradient, nodes.shards))
+            return sharding.merge_layers([(compressed, own), (rest, sharding.select_layers(gradient, rest))], gradient)
 
         return Reduced(sharing.replicated(whole), sent)
 
-    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
-        """Learn what the inner reducer does of the sums of nodes."""
+    def learn(self, rank: Rank, gradient: Gradient) -> Waits[None]:
         nodes, compressed = self._nodes(rank), self.inner.compresses(gradient)
         if nodes.single or not compressed:
             yield from self._on(0).learn(rank, gradient)
         elif len(nodes.members) > 1:
-            in_node = self._in_node(rank, nodes, select_layers(gradient, compressed))
+            in_node = self._in_node(rank, nodes, sharding.select_layers(gradient, compressed))
             sums = yield from in_node.sum(len(nodes.members) / rank.size)
-            yield from run_interleaved(
+            yield from sharding.run_interleaved(
                 [self._on(shard).learn(rank.subgroup(nodes.peers(shard)), part) for shard, part in sums.items()]
             )
 
@@ -274,7 +246,6 @@ class HierarchicalReduction(Wrapper):
         return {str(shard): inner.state() for shard, inner in self.on_shards.items()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the states of the shards."""
         self.on_shards = {}
         for shard, inner in state.items():
             self._on(int(shard)).restore(inner)
@@ -284,8 +255,7 @@ class HierarchicalReduction(Wrapper):
         return None
 
     def notes(self) -> tuple[str, ...]:
-        """Return the inner reducer's, and whether there are nodes of several ranks."""
-        why = no_shared_node_reason(self.node, self.numbers)
+        why = sharding.no_shared_node_reason(self.node, self.numbers)
         own = () if why is None else (f"{why}: hierarchical=true is plain {self.inner.traits.name} there",)
         return (*self.inner.notes(), *own)
 
@@ -295,7 +265,6 @@ class HierarchicalReduction(Wrapper):
 
     @property
     def traits(self) -> Traits:
-        """The inner reducer's, with what is added."""
         about = self.inner.traits
         return replace(
             about,
@@ -303,8 +272,8 @@ class HierarchicalReduction(Wrapper):
             formula=f"in nodes, and then {about.formula}" if about.formula else "",
         )
 
-    def _nodes(self, rank: Rank) -> NodeMembership:
-        nodes = node_membership(rank.size, self.node, self.numbers)
+    def _nodes(self, rank: Rank) -> sharding.NodeMembership:
+        nodes = sharding.node_membership(rank.size, self.node, self.numbers)
         if self.inner.traits.estimates == "weights" and not nodes.equal:
             raise OptionError(
                 f"{self.inner.traits.name}: nodes keep models of their own, whose average counts every node alike, but "
@@ -316,5 +285,5 @@ class HierarchicalReduction(Wrapper):
     def _on(self, shard: int) -> Reducer:
         return self.on_shards.setdefault(shard, self.inner.fresh())
 
-    def _in_node(self, rank: Rank, nodes: NodeMembership, gradient: Gradient) -> IntraNodeExchange:
+    def _in_node(self, rank: Rank, nodes: sharding.NodeMembership, gradient: Gradient) -> IntraNodeExchange:
         return IntraNodeExchange(rank.subgroup(nodes.mates(rank.index)), nodes, gradient, self.held)

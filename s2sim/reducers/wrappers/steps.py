@@ -1,13 +1,11 @@
 """Wrappers that change with the steps: local steps, a density that falls, and a later step."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal, Self
 
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, add, stored, zeros_like
-from s2sim.options import check_options, option
+from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import ErrorBound, Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.wrappers.error_feedback import Feedback
@@ -30,14 +28,14 @@ class LocalSteps(Wrapper):
     """
 
     key = "h"
-    h: int = option(10, "Steps from one exchange to the next, from 2.")
-    after: int = option(0, "Steps at the beginning in which every one is exchanged.")
+    intervals: ClassVar = {"after": "[0, inf)"}
+    h: int = 10
+    after: int = 0
     # Sum of this rank's gradients since the last exchange, and of how many
     gathered: Gradient | None = field(init=False, repr=False, default=None)
     waiting: int = field(init=False, repr=False, default=0)
 
     def check(self) -> None:
-        """Refuse what would change nothing."""
         name = self.inner.traits.name
         if self.h < 2:
             raise OptionError(f"{name}: h={self.h} would change nothing or do nothing: give 2 steps or more")
@@ -46,8 +44,6 @@ class LocalSteps(Wrapper):
                 f"{name}: what prefetch=true does before the gradient is there cannot be about the sum of {self.h} "
                 "steps: give one of it and h"
             )
-        if self.after < 0:
-            raise OptionError(f"{name}: after={self.after} is not a number of steps, from 0")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Add the gradient up; every h-th step reduce the sum."""
@@ -65,7 +61,6 @@ class LocalSteps(Wrapper):
 
     @property
     def period(self) -> int:
-        """``h`` times the inner reducer's."""
         return self.h * self.inner.period
 
     @property
@@ -90,7 +85,6 @@ class LocalSteps(Wrapper):
 
     @property
     def traits(self) -> Traits:
-        """The inner reducer's, of models that drift apart in between."""
         inner = self.inner.traits
         when = f"; once in {self.h} steps, of their sum{f', from step {self.after} on' if self.after else ''}"
         return replace(
@@ -113,23 +107,21 @@ class DensityWarmup(Wrapper):
     """
 
     key = "warmup"
-    warmup: int = option(5, "Epochs of it, W.")
-    epoch: int = option(1, "Training steps an epoch.")
-    ramp: Literal["exponential", "quarters"] = option(
-        "exponential",
-        "Density in epoch e < W: density^((e+1)/(W+1)), the rule of the authors' code; or 0.25^(e+1), but not less "
-        "than the density itself, the list in their README and the paper (0.25, 0.063, 0.016, 0.004, 0.001).",
-    )
+    warmup: int = 5
+    epoch: int = 1
+    ramp: Literal["exponential", "quarters"] = "exponential"
 
     def check(self) -> None:
-        """Refuse what has no density."""
         name = self.inner.traits.name
         check_options(self, name, warmup=1, epoch=1)
         if "density" not in self.inner.options():
             raise OptionError(f"{name}: warmup={self.warmup} changes a density, and {name} has none")
 
+    def with_server_error(self) -> Self:
+        """Return the same around one that has it."""
+        return self.around(self.inner.with_server_error())
+
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Reduce with this step's density."""
         inner: Any = self.inner
         reached, epoch = inner.density, rank.step // self.epoch
         if epoch < self.warmup and self.ramp == "quarters":
@@ -143,13 +135,11 @@ class DensityWarmup(Wrapper):
 
     @property
     def traits(self) -> Traits:
-        """The inner reducer's, with what is added."""
         inner = self.inner.traits
         return replace(inner, summary=f"{inner.summary}; more of them in the first {self.warmup * self.epoch} steps")
 
     @property
     def warmup_steps(self) -> int:
-        """The steps of the warm-up."""
         return max(self.warmup * self.epoch, self.inner.warmup_steps)
 
 
@@ -174,10 +164,6 @@ class WarmStart(Wrapper):
         if not self.inner.traits.carries:
             raise OptionError(f"{name}: warm=true would change nothing, as nothing is carried from step to step")
 
-    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Reduce as the inner reducer does."""
-        return (yield from self.inner.reduce(rank, gradient))
-
     def fallback_for(self, gradient: Gradient) -> Reducer | None:
         """Return what the inner reducer does: of what it leaves, it knows nothing in a later step."""
         return self.inner.fallback_for(gradient)
@@ -188,5 +174,4 @@ class WarmStart(Wrapper):
 
     @property
     def traits(self) -> Traits:
-        """The inner reducer's, with what is added."""
         return replace(self.inner.traits, summary=f"{self.inner.traits.summary}; in a later step", warm=True)

@@ -1,15 +1,11 @@
 """A reducer around another one: it is described by what it wraps."""
 
-# ruff: noqa: D102  (methods without a docstring pass on to the inner reducer what `Reducer` documents)
-
-from __future__ import annotations
-
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, Literal, Self, get_args, get_origin, get_type_hints
 
 from s2sim.gradients.gradient import Gradient
-from s2sim.options import value_text
+from s2sim.options import check_intervals, value_text
 from s2sim.reducers.rank import GradientDtype, Reducer
 
 
@@ -30,6 +26,7 @@ class Wrapper(Reducer):
     inner: Reducer  # What is wrapped
 
     def __post_init__(self) -> None:
+        check_intervals(self, self.inner.traits.name, self.intervals)
         self.check()
         self.inner = self.inner.fresh()
 
@@ -78,7 +75,6 @@ class Wrapper(Reducer):
         return Reducer.state(self) | {"inner": self.inner.state()}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on from the state of both."""
         Reducer.restore(self, {name: value for name, value in state.items() if name != "inner"})
         self.inner.restore(state.get("inner", {}))
 
@@ -96,6 +92,8 @@ class Wrapper(Reducer):
     notes = _inner("notes")
     later_options = _inner("later_options")
     error_bound = _inner("error_bound")
+    reduce = _inner("reduce")
+    take_norms = _inner("take_norms")
     learn = _inner("learn")
 
     def sized(self, elements: Mapping[str, int]) -> Self:

@@ -1,7 +1,5 @@
 """Bars of time, one per reducer: phases of communication, and parts of an iteration."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,7 +16,7 @@ from s2sim.experiment.rows import Row
 from s2sim.report.figures import style
 from s2sim.report.figures.labels import figure_with_head, names_size
 from s2sim.report.format import ENDS_WITH, error_text, factor_text, throughput_text
-from s2sim.report.iteration_tables import exchange_text, iteration_of
+from s2sim.report.run_tables import exchange_text, iteration_of
 from s2sim.units import format_seconds
 
 # Inches: the surroundings of the bars of a panel, the legend, the least width of bars with their texts.
@@ -28,8 +26,6 @@ _GAP = 5.0
 
 
 class _Bars(NamedTuple):
-    """The content of a figure of bars."""
-
     title: str
     axis: str  # Label of the time axis
     inches: float  # Height per row
@@ -62,23 +58,17 @@ def _bars_figure(bars: _Bars, rows_by_workers: Mapping[int, Sequence[Row]], subt
         last.legend(handles=bars.legend, loc="center", columnspacing=1.2, **look)
         style.fix_layout(figure)
         for axes, rows in panels:
-            _write_texts(axes, rows, bars)
+            # The axis is long enough for the bars and the texts next to them.
+            width = axes.bbox.width / figure.dpi
+            taken = [float(style.text_size(figure, bars.text(row))[0]) + 2 * _GAP / 72 for row in rows]
+            end = max(bars.length_s(row) * width / (width - text) for row, text in zip(rows, taken, strict=True)) or 1.0
+            # A tick at the very end would have no room for its text.
+            ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0, end) if tick <= 0.96 * end]
+            axes.set_xlim(0, end)
+            axes.set_xticks(ticks, [format_seconds(tick) for tick in ticks])
+            for place, row in enumerate(rows):
+                style.label_point(axes, bars.text(row), (bars.length_s(row), place), (_GAP, 0), va="center")
         return figure
-
-
-def _write_texts(axes: Axes, rows: Sequence[Row], bars: _Bars) -> None:
-    """Write a text next to each bar, and make the axis long enough for bars and texts."""
-    figure = axes.get_figure(root=True)
-    assert figure is not None
-    width = axes.bbox.width / figure.dpi
-    taken = [float(style.text_size(figure, bars.text(row))[0]) + 2 * _GAP / 72 for row in rows]
-    end = max(bars.length_s(row) * width / (width - text) for row, text in zip(rows, taken, strict=True)) or 1.0
-    # A tick at the very end would have no room for its text.
-    ticks = [tick for tick in MaxNLocator(6, steps=[1, 2, 5, 10]).tick_values(0, end) if tick <= 0.96 * end]
-    axes.set_xlim(0, end)
-    axes.set_xticks(ticks, [format_seconds(tick) for tick in ticks])
-    for place, row in enumerate(rows):
-        style.label_point(axes, bars.text(row), (bars.length_s(row), place), (_GAP, 0), va="center")
 
 
 def _stack_bars(
@@ -153,10 +143,7 @@ _STACK, _THIN = 0.6, 0.18
 
 
 def iterations_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:
-    """Return, for each number of workers, a bar per reducer with the parts of its iteration, the fastest first.
-
-    A thin bar below it is hidden communication; it ends where exposed communication begins.
-    """
+    """Return by workers a bar of iteration parts per reducer, fastest first; a thin one is hidden communication."""
 
     def length_s(row: Row) -> float:
         return iteration_of(row).total_s

@@ -108,11 +108,9 @@ class Canvas:
             return self.cell
         widths = [width for _, width in self._row(level, part)]
         own = self.parts.own(level, part)
-        least = (
-            min(len(own), sizes.MIN_SWITCHES) * self.parts.slot_width(int(own[-1])) - sizes.part_gap(1)
-            if len(own)
-            else 0.0
-        )
+        least = 0.0
+        if len(own):
+            least = min(len(own), sizes.MIN_SWITCHES) * self.parts.slot_width(int(own[-1])) - sizes.part_gap(1)
         return max(sum(widths) + sizes.part_gap(level - 1) * (len(widths) - 1), least)
 
     def put(self, level: int, part: int, left: float, bottom: float, *, upside: int = 1) -> None:
@@ -146,7 +144,6 @@ class Canvas:
         return row + [([child], self.width(level - 1, child)) for child in last]
 
     def _more_text(self, level: int, hidden: list[int]) -> tuple[str, float]:
-        """Return the text of a box for hidden parts, and the width of the box."""
         if level == 0:
             return f"+{len(hidden)}", self.cell
         text = f"{len(hidden)} more\n{plural(len(hidden), self.parts.part_name(level, hidden[0]))}"
@@ -155,9 +152,8 @@ class Canvas:
     def _put_own(self, own: Ints, left: float, width: float, y: float) -> None:
         """Place the vertices of a part's own level side by side, as far as there is room."""
         places = max(sizes.MIN_SWITCHES, int((width + sizes.part_gap(1)) / self.parts.slot_width(int(own[-1]))))
-        first, hidden, last = sizes.shortened(
-            own.tolist(), places if len(own) <= places else min(places, _MAX_OF_MANY) - 1
-        )
+        shown = places if len(own) <= places else min(places, _MAX_OF_MANY) - 1
+        first, hidden, last = sizes.shortened(own.tolist(), shown)
         row = [*first, *hidden[:1], *last]
         for place, vertex in enumerate(row):
             x = left + (place + 0.5) * width / len(row)
@@ -194,10 +190,7 @@ class DrawnLink:
 
 
 def bundle_links(parts: GraphParts, which: Mask, item_of_vertex: Ints) -> Iterator[tuple[int, int, int, float, int]]:
-    """Yield bundles of links between items: the items' numbers, class, rate of the fastest, and links per direction.
-
-    ``item_of_vertex`` is the item of each vertex, -1 for a hidden one, int64 of shape (V,).
-    """
+    """Yield bundles of links between items: numbers, class, fastest rate, links a way; hidden vertices have item -1."""
     one, other = item_of_vertex[parts.tail], item_of_vertex[parts.head]
     taken = which & (one >= 0) & (other >= 0) & (one != other)
     one, other = one[taken], other[taken]

@@ -1,7 +1,5 @@
 """The graph of a cluster as arrays, its nested parts (nodes, leaves, pods), and their names and sizes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 

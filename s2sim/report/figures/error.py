@@ -1,7 +1,5 @@
 """The price of an error: relative L2 error against bytes and against time."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil, isfinite
@@ -16,7 +14,7 @@ from s2sim.experiment.rows import ROUNDING_ERROR, Row
 from s2sim.report.figures import style
 from s2sim.report.figures.labels import Label, figure_with_head, place_labels
 from s2sim.report.format import ENDS_WITH
-from s2sim.report.iteration_tables import iteration_of
+from s2sim.report.run_tables import iteration_of
 from s2sim.units import format_bytes, format_seconds
 
 # Inches: a panel, its surroundings, a line of exact rows, a line of the legend, a note.
@@ -116,7 +114,14 @@ def error_figure(
 
 
 def _make_group(rows: Sequence[Row]) -> _Group:
-    hidden = _hidden_reasons(rows)
+    hidden = {}
+    for row in rows:
+        if row.error.relative_l2 is None or not isfinite(row.error.relative_l2):
+            hidden[row.reducer] = "error undefined"
+        elif row.estimates != "mean":
+            hidden[row.reducer] = ENDS_WITH[row.estimates]
+        elif any(quantity.of(row) == 0 for quantity in _quantities(rows)):
+            hidden[row.reducer] = "takes nothing"
     shown = [row for row in rows if row.reducer not in hidden]
     drawn: Counter[str] = Counter()
     series = []
@@ -130,18 +135,6 @@ def _make_group(rows: Sequence[Row]) -> _Group:
 def _error(row: Row) -> float:
     assert row.error.relative_l2 is not None
     return row.error.relative_l2
-
-
-def _hidden_reasons(rows: Sequence[Row]) -> dict[str, str]:
-    reasons = {}
-    for row in rows:
-        if row.error.relative_l2 is None or not isfinite(row.error.relative_l2):
-            reasons[row.reducer] = "error undefined"
-        elif row.estimates != "mean":
-            reasons[row.reducer] = ENDS_WITH[row.estimates]
-        elif any(quantity.of(row) == 0 for quantity in _quantities(rows)):
-            reasons[row.reducer] = "takes nothing"
-    return reasons
 
 
 def _panels(part: SubFigure, group: _Group, fronts: tuple[frozenset[str], frozenset[str]]) -> list[_Panels]:
@@ -181,22 +174,19 @@ def _draw(panels: Sequence[_Panels], group: _Group) -> None:
         on_front = [row for row in group.rows if row.reducer in front and not row.exact]
         style.draw_rings(main, [(quantity.of(row), _error(row)) for row in on_front])
         if band is not None:
-            _draw_band(band, quantity, group.exact)
+            style.style_axes(band)
+            for place, row in enumerate(group.exact):
+                look = {**_series_style(row.name, "full"), "linestyle": ""}
+                band.plot([quantity.of(row)], [place], label=row.reducer, clip_on=False, **look)
+            names = [_BAND, *(row.reducer for row in group.exact)]
+            band.set_yticks(range(-1, len(group.exact)), names, fontsize=style.SMALL_SIZE)
+            band.tick_params(axis="y", length=0)
+            band.set_ylim(len(group.exact) - 0.4, -1.5)
+            band.set_facecolor("#f8fbf8")
             lines = enumerate(group.exact)
             style.draw_rings(band, [(quantity.of(row), line) for line, row in lines if row.reducer in front])
         style.label_axes(band or main, quantity.title)
     style.label_axes(panels[0].main, y="relative L2 error of the mean gradient")
-
-
-def _draw_band(band: Axes, quantity: style.PlottedQuantity, exact: Sequence[Row]) -> None:
-    style.style_axes(band)
-    for place, row in enumerate(exact):
-        look = {**_series_style(row.name, "full"), "linestyle": ""}
-        band.plot([quantity.of(row)], [place], label=row.reducer, clip_on=False, **look)
-    band.set_yticks(range(-1, len(exact)), [_BAND, *(row.reducer for row in exact)], fontsize=style.SMALL_SIZE)
-    band.tick_params(axis="y", length=0)
-    band.set_ylim(len(exact) - 0.4, -1.5)
-    band.set_facecolor("#f8fbf8")
 
 
 def _steps(quantity: style.PlottedQuantity, front: frozenset[str], group: _Group) -> Floats:

@@ -40,10 +40,7 @@ def names_size(names: Iterable[str]) -> tuple[float, float]:
 
 
 def write_names(axes: Axes, ends: Mapping[str, float], names: Mapping[str, str]) -> None:
-    """Write a name for each curve at the right of axes, which have their final limits and height.
-
-    ``ends`` are the heights of the ends of curves in data coordinates and ``names`` the texts, both by option string.
-    """
+    """Write ``names`` right of axes in their final limits, at ``ends`` in data coordinates, both by option string."""
     # Curves without a limit leave the figure at its top.
     low, high = axes.get_ylim()
     to_share = axes.transData + axes.transAxes.inverted()
@@ -55,11 +52,8 @@ def write_names(axes: Axes, ends: Mapping[str, float], names: Mapping[str, str])
     gap = _GAP * dpi / axes.bbox.width
     across = [1.0 + part * gap for part in (0.1, 0.7, 0.9)]
     for reducer, place in zip(order, places, strict=True):
-        look: dict[str, Any] = {
-            "color": style.family_style(style.family_of(reducer)).colour,
-            "linewidth": 0.8,
-            "clip_on": False,
-        }
+        colour = style.family_style(style.family_of(reducer)).colour
+        look: dict[str, Any] = {"color": colour, "linewidth": 0.8, "clip_on": False}
         axes.plot(across, [share[reducer], place, place], transform=axes.transAxes, **look)
         axes.text(1.0 + gap, place, names[reducer], transform=axes.transAxes, va="center", fontsize=style.SMALL_SIZE)
 
@@ -109,8 +103,7 @@ def describe_setup(result: Result) -> str:
 def figure_with_head(title: str, subtitle: str, height: float, width: float = style.WIDTH) -> tuple[Figure, SubFigure]:
     """Return a figure with a head, and the part below it, ``height`` inches high."""
     figure, above = headed_figure(title, subtitle, height, width)
-    parts = figure.subfigures(2, 1, height_ratios=(above, height), squeeze=False)
-    return figure, parts[1, 0]
+    return figure, figure.subfigures(2, 1, height_ratios=(above, height), squeeze=False)[1, 0]
 
 
 def headed_figure(title: str, subtitle: str, height: float, width: float) -> tuple[Figure, float]:
@@ -163,11 +156,7 @@ class Label(NamedTuple):
 
 
 def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -> None:
-    """Write each text next to its point if there is a free position; the most important labels are the first.
-
-    The axes are laid out and have their final limits. No text crosses ``lines``, float64 of shape (points, 2) each, in
-    data coordinates.
-    """
+    """Write texts at free places by their points, the most important first; none crosses ``lines`` (points, 2)."""
     from matplotlib.path import Path
     from matplotlib.transforms import Bbox
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -93,10 +94,7 @@ def log_ticks(low: float, high: float, unit: float = 1.0, most: int = 7) -> list
 
 
 def log_limits(values: Iterable[float], *, include: float | None = None, air: float = 0.08) -> tuple[float, float]:
-    """Return the limits of a log axis around all positive finite values and ``include``.
-
-    ``air`` is the room on either side, as a share of the span.
-    """
+    """Return limits of a log axis around positive finite values and ``include``, with ``air``, a share of the span."""
     shown = [value for value in values if isfinite(value) and value > 0]
     if include is not None:
         shown.append(include)
@@ -172,33 +170,10 @@ class FamilyStyle(NamedTuple):
     marker: str  # Of matplotlib, as an alternative to the colour
 
 
-# Seven colours of Okabe and Ito, "Color universal design" (2008), with the wine of Tol's "muted" scheme
-# (SRON/EPS/TN/09-002) in place of their yellow, which is lost on white.
-FAMILY_STYLES = {
-    "dense": FamilyStyle("#000000", "s"),
-    "fp16": FamilyStyle("#56B4E9", "D"),
-    "topk": FamilyStyle("#E69F00", "^"),
-    "union": FamilyStyle("#009E73", "o"),
-    "owner-reduce": FamilyStyle("#0072B2", "P"),
-    "gather-rows": FamilyStyle("#CC79A7", "X"),
-    "s2": FamilyStyle("#D55E00", "v"),
-    "s2-exact": FamilyStyle("#882255", "*"),
-}
-
-ITERATION_PARTS = {
-    "forward": "#BBBBBB",
-    "backward": "#888888",
-    "codec": "#E69F00",
-    "exposed communication": "#0072B2",
-    "waiting": "#CC79A7",
-    "optimizer": "#555555",
-    "hidden communication": "#9CC7E4",
-}
-"""Colours of the parts of an iteration: greys compute, a blue communicates; of Okabe and Ito what is none of these."""
-
-# Tol's "muted" scheme without the wine that is taken above, lighter than the first eight or of other hues.
-_COLOURS = ("#332288", "#88CCEE", "#44AA99", "#117733", "#999933", "#DDCC77", "#CC6677", "#AA4499")
-_MARKERS = ("<", ">", "p", "h", "d", "H", "8")
+COLOURS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("colours.toml").read_text("utf-8"))
+FAMILY_STYLES = {family: FamilyStyle(*look) for family, look in COLOURS["families"].items()}
+ITERATION_PARTS: dict[str, str] = COLOURS["parts"]
+"""Colours of the parts of an iteration."""
 
 
 def family_of(option_string: str) -> str:
@@ -215,8 +190,8 @@ def family_style(family: str) -> FamilyStyle:
     if family in FAMILY_STYLES:
         return FAMILY_STYLES[family]
     # By its name, so that it is the same in all figures.
-    number = crc32(family.encode())
-    return FamilyStyle(_COLOURS[number % len(_COLOURS)], _MARKERS[number // len(_COLOURS) % len(_MARKERS)])
+    number, (colours, markers) = crc32(family.encode()), COLOURS["others"].values()
+    return FamilyStyle(colours[number % len(colours)], markers[number // len(colours) % len(markers)])
 
 
 def line_styles(reducers: Iterable[str]) -> dict[str, str]:

@@ -149,8 +149,9 @@
     return picture;
   };
 
+  const hiddenBy = [];
   const draw = (chart, number) => {
-    const hidden = new Set();
+    const hidden = (hiddenBy[number] ??= new Set());
     const holder = element("div");
     const paint = () => {
       const width = Math.max(holder.clientWidth, 280);
@@ -163,7 +164,7 @@
     const key = element("div", { class: "key" });
     const toggles = (chart.kind === "bars" ? chart.bars : chart.series).map((each) => each.name);
     const button = (name, ...content) => {
-      const made = element("button", { type: "button", "aria-pressed": "true", title: "show or hide" }, ...content, name);
+      const made = element("button", { type: "button", "aria-pressed": String(!hidden.has(name)), title: "show or hide" }, ...content, name);
       made.addEventListener("click", () => {
         hidden.has(name) ? hidden.delete(name) : hidden.add(name);
         made.setAttribute("aria-pressed", String(!hidden.has(name)));
@@ -183,8 +184,6 @@
     paint();
     new ResizeObserver(() => holder.clientWidth !== Number(holder.firstChild?.viewBox.baseVal.width) && paint()).observe(holder);
   };
-  JSON.parse(document.getElementById("data").textContent).forEach(draw);
-
   const UNITS = { ps: 1e-12, ns: 1e-9, us: 1e-6, ms: 1e-3, s: 1, min: 60, h: 3600, B: 1, kB: 1e3, MB: 1e6, GB: 1e9, TB: 1e12,
     KiB: 1024, MiB: 1048576, GiB: 1073741824, bps: 1, kbps: 1e3, Mbps: 1e6, Gbps: 1e9, Tbps: 1e12, k: 1e3, M: 1e6 };
   const sortKey = (text) => {
@@ -196,7 +195,7 @@
     if (a !== null && b !== null) return a - b;
     return a !== null ? -1 : b !== null ? 1 : first.localeCompare(second);
   };
-  for (const table of document.querySelectorAll("table")) {
+  const makeSortable = (table) => {
     const heads = [...table.tHead.rows[0].cells];
     heads.forEach((head, column) => {
       const button = element("button", { type: "button", title: "sort by this column" }, ...head.childNodes);
@@ -210,5 +209,16 @@
         table.tBodies[0].append(...rows);
       });
     });
-  }
+  };
+  const show = (charts) => {
+    document.getElementById("charts")?.replaceChildren();
+    charts.forEach(draw);
+    document.querySelectorAll("table:not([data-sortable])").forEach((table) => {
+      table.setAttribute("data-sortable", "");
+      makeSortable(table);
+    });
+  };
+  const data = document.getElementById("data");
+  if (data) show(JSON.parse(data.textContent));
+  else window.showCharts = show;
 })();

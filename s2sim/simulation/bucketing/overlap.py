@@ -1,7 +1,5 @@
 """Buckets that leave during backward: of equal size as in DDP, and merged as in MG-WFBP."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import ClassVar
@@ -131,6 +129,7 @@ class MgWfbp(Discipline):
     summary: ClassVar[str] = "merges gradients where waiting for the next costs less than a start of its own"
     source: ClassVar[str] = "Shi, Chu and Li, INFOCOM 2019; TPDS 2021"
     example: ClassVar[str] = "mg-wfbp:latency=908us"
+    by_times: ClassVar[bool] = True
 
     # What merging is believed to save. The authors' benchmarks have a table: on 10 GbE 42us, 523us, 908us and 4.04ms
     # for 4, 8, 16 and 32 GPUs (github.com/HKBU-HPML/ddl-benchmarks).
@@ -189,6 +188,7 @@ class TopKA2AFusion(Discipline):
     summary: ClassVar[str] = "buckets of one size, which a binary search finds by the iteration's time"
     source: ClassVar[str] = "Peng, Li, Shi and Li, ICPP 2024"
     example: ClassVar[str] = "topka2a:steps=10"
+    by_times: ClassVar[bool] = True
 
     least: Size = _LEAST  # The smallest bucket that is tried
     tolerance: Size = _TOLERANCE  # How close the ends of what is left come before the search stops

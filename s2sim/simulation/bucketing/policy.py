@@ -1,7 +1,5 @@
 """The interface of bucketing policies, and the exchange of an iteration's buckets."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from heapq import heapify, heappop, heappush
@@ -25,6 +23,18 @@ class ReadyTensors:
     bytes: Ints  # In the gradient dtype
     ready_ps: Ints  # After the beginning of backward, non-decreasing
     sparse: Mask  # Whether it is row-sparse
+    itemsize: int = 4  # Bytes of a gradient's element
+    blocks: Ints | None = None  # Number of the block of layers that each belongs to; -1 outside of blocks
+
+    @property
+    def elements(self) -> Ints:
+        """Of each."""
+        return self.bytes // self.itemsize
+
+    @property
+    def block_of(self) -> Ints:
+        """``blocks``, -1 for all where they are not known."""
+        return np.full(len(self.bytes), -1) if self.blocks is None else self.blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +54,7 @@ class Discipline:
     source: ClassVar[str]
     example: ClassVar[str]  # An option string
     waits_for_all: ClassVar[bool] = True  # Whether the next forward waits for all gradients, or a layer for its own
+    by_times: ClassVar[bool] = False  # Whether buckets follow from times, and so differ with rates and mini-batches
 
     @property
     def text(self) -> str:
@@ -114,6 +125,8 @@ DISCIPLINES = Registry(
         "mg-wfbp": "s2sim.simulation.bucketing.overlap:MgWfbp",
         "topka2a": "s2sim.simulation.bucketing.overlap:TopKA2AFusion",
         "two-priorities": "s2sim.simulation.bucketing.overlap:EmbracePriorities",
+        "fsdp": "s2sim.simulation.bucketing.sharded:Fsdp",
+        "zero2": "s2sim.simulation.bucketing.sharded:Zero2",
     },
 )
 

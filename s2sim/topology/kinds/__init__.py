@@ -1,23 +1,31 @@
 """The kinds of fabric, and the smallest fabric of a shape for a number of workers."""
 
-from __future__ import annotations
-
 from s2sim.errors import TopologyError
-from s2sim.topology.kinds.dragonfly import DRAGONFLY
-from s2sim.topology.kinds.torus import RING, TORUS
-from s2sim.topology.kinds.tree import FAT_TREE, LEAF_SPINE, RAIL_OPTIMISED, SINGLE_SWITCH
+from s2sim.topology.kinds.direct import DragonflyLayout, RingLayout, TorusLayout
+from s2sim.topology.kinds.graph import GraphLayout
+from s2sim.topology.kinds.tree import RailOptimisedLayout, TreeLayout
 from s2sim.topology.layout import FabricKind, Layout
 from s2sim.topology.nodes import fill_nodes
 from s2sim.topology.shape import ClusterShape
 
+_LEAVES = {"fabric.hosts_per_leaf": 2, "fabric.uplinks_per_leaf": 2}
+_TREE = _LEAVES | {"fabric.leaves_per_pod": 3, "fabric.uplinks_per_aggregation": 3}
+_ROUTINGS = ("d-mod-k", "ecmp", "spray")
+_GROUPS = dict.fromkeys(("fabric.hosts_per_router", "fabric.routers_per_group", "fabric.global_links_per_router"), 0)
+_SIDES = {"fabric.size": 0, "fabric.dimensions": 0}
 KINDS: dict[str, FabricKind] = {
-    "fat-tree": FAT_TREE,
-    "leaf-spine": LEAF_SPINE,
-    "single-switch": SINGLE_SWITCH,
-    "rail-optimised": RAIL_OPTIMISED,
-    "ring": RING,
-    "torus": TORUS,
-    "dragonfly": DRAGONFLY,
+    "fat-tree": FabricKind(TreeLayout, levels=(2, 3), fields=_TREE, routings=_ROUTINGS),
+    "leaf-spine": FabricKind(TreeLayout, levels=(2,), fields=_TREE, routings=_ROUTINGS),
+    "single-switch": FabricKind(TreeLayout, levels=(1,), fields=_TREE),
+    "rail-optimised": FabricKind(RailOptimisedLayout, levels=(2,), fields=_LEAVES, routings=_ROUTINGS),
+    "ring": FabricKind(RingLayout, host_cable=False),
+    "torus": FabricKind(TorusLayout, fields=_SIDES, routings=("dimension-order",), host_cable=False),
+    "dragonfly": FabricKind(DragonflyLayout, fields=_GROUPS, routings=("minimal", "valiant")),
+    "graph": FabricKind(
+        GraphLayout,
+        fields={"fabric.file": 0, "fabric.paths": 0},
+        routings=("shortest", "ecmp", "k-shortest", "explicit"),
+    ),
 }
 FABRIC_KINDS = tuple(KINDS)
 ROUTINGS = tuple(dict.fromkeys(routing for kind in KINDS.values() for routing in kind.routings))

@@ -9,24 +9,14 @@ compute fabric of NVIDIA's DGX SuperPOD reference architectures, a scalable unit
 crosses the spines; NCCL's PXN, which first moves it over NVLink to the target's rail, is not modelled.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from typing import Any, Self
 
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.topology.graph import (
-    Fabric,
-    LinkPart,
-    RouteStage,
-    hash_choice,
-    index_splitter,
-    parallel_links_stage,
-    single_link_stage,
-)
-from s2sim.topology.layout import Capacity, FabricKind, Layout, Partition, half_Bps, sum_by_group
+from s2sim.topology.graph import Fabric, LinkPart, RouteStage, hash_choice, index_splitter, parallel_stage
+from s2sim.topology.layout import Capacity, Layout, Partition, half_Bps, sum_by_group
 from s2sim.topology.nodes import Nodes
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_number_of
@@ -70,7 +60,6 @@ class TreeLayout(Layout):
 
     @classmethod
     def fit(cls, shape: ClusterShape, nodes: Nodes) -> Self:
-        """Return the tree with as many leaves and pods as needed."""
         if shape.levels < 2:
             return cls(shape, nodes, nodes.count, 1, 1, 1, 0, 0)
         nics = nodes.most_nics
@@ -99,7 +88,6 @@ class TreeLayout(Layout):
 
     @property
     def switches(self) -> int:
-        """Leaf, aggregation and core switches."""
         return self.leaf_switches + self.aggregations + self.cores
 
     @property
@@ -112,7 +100,6 @@ class TreeLayout(Layout):
         return port
 
     def switch_of_port(self, port: Ints) -> Ints:
-        """Return the leaf switch of each interface."""
         return self.node_set.node_of_port[port] // self.hosts_per_leaf
 
     def parts(self) -> list[LinkPart]:
@@ -160,10 +147,9 @@ class TreeLayout(Layout):
             ports.append(ports[0] * core_uplinks + self._port(source, target, seed, level=2, width=core_uplinks))
         stages: list[RouteStage] = []
         for (name, first, last, width, mask), port in reversed(list(zip(levels, ports, strict=True))):
+            chosen, wide = (0, width) if self.shape.routing == "spray" else (port, 1)
             up, down = (
-                parallel_links_stage(fabric, f"{name}.{way}", switch * width, width, mask)
-                if self.shape.routing == "spray"
-                else single_link_stage(fabric, f"{name}.{way}", switch * width + port, mask)
+                parallel_stage(fabric, f"{name}.{way}", switch * width + chosen, mask, wide)
                 for way, switch in (("up", first), ("down", last))
             )
             stages = [up, *stages, down]
@@ -173,8 +159,7 @@ class TreeLayout(Layout):
         """Return the up-port that each transfer takes at a level of the tree (1: leaf, 2: aggregation)."""
         if self.shape.routing == "ecmp":
             return hash_choice(source, target, seed, level, width)
-        below = self.uplinks_per_leaf if level == 2 else 1
-        return target // below % width
+        return target // (self.uplinks_per_leaf if level == 2 else 1) % width
 
     def hops(self) -> tuple[int, int]:
         """Return the links from leaf to leaf: 0, 2 or 4."""
@@ -184,17 +169,15 @@ class TreeLayout(Layout):
         return (2 if self.leaves_per_pod > 1 else most), most
 
     def partitions(self) -> list[Partition]:
-        """Return the leaves and the pods."""
         leaf = np.arange(self.leaves, dtype=np.int64)
-        leaf_of_node = np.arange(self.nodes, dtype=np.int64) // self.hosts_per_leaf
         above = np.full(self.aggregations + self.cores, -1, np.int64)
         pod = leaf // self.leaves_per_pod
         pod_of_above = above.copy()
         if self.pods > 1:
             pod_of_above[: self.aggregations] = np.repeat(np.arange(self.pods), self.uplinks_per_leaf)
         return [
-            Partition("leaf", leaf_of_node, np.concatenate([leaf, above])),
-            Partition("pod", pod[leaf_of_node], np.concatenate([pod, pod_of_above]), nested=True),
+            Partition("leaf", self.leaf_of_node, np.concatenate([leaf, above])),
+            Partition("pod", pod[self.leaf_of_node], np.concatenate([pod, pod_of_above]), nested=True),
         ]
 
     def bisection_Bps(self, capacity: Capacity) -> float:
@@ -240,7 +223,6 @@ class TreeLayout(Layout):
         return max(worst, float((pod_Bps / capacity.between.leaving(pods.group_of_switch, self.pods)).max()))
 
     def describe(self, oversubscription: float | None) -> list[str]:
-        """Return levels, leaves, pods, oversubscription and routing."""
         shape = self.shape
         if shape.levels < 2:
             return ["1 switch"]
@@ -252,7 +234,6 @@ class TreeLayout(Layout):
         return [*parts, describe_blocking(oversubscription), f"{shape.routing} routing"]
 
     def counts(self) -> dict[str, Any]:
-        """Return leaves, pods, spines and cores."""
         return {
             "leaves": self.leaf_switches,
             "nodes_per_leaf": min(self.hosts_per_leaf, self.nodes),
@@ -299,22 +280,18 @@ class RailOptimisedLayout(TreeLayout):
 
     def switch_of_port(self, port: Ints) -> Ints:
         """Return the rail of each interface: the leaf switch of its number in its group."""
-        group = self.node_set.node_of_port[port] // self.hosts_per_leaf
-        return group * self.rails + self.node_set.local_port(port)
+        return self.node_set.node_of_port[port] // self.hosts_per_leaf * self.rails + self.node_set.local_port(port)
 
     def hops(self) -> tuple[int, int]:
         """Return the links from leaf switch to leaf switch: 0 on one rail of one group, else 2."""
         return (0 if self.hosts_per_leaf > 1 else 2), (2 if self.leaf_switches > 1 else 0)
 
     def partitions(self) -> list[Partition]:
-        """Return the groups of nodes, each with all of its rails."""
-        group_of_node = np.arange(self.nodes, dtype=np.int64) // self.hosts_per_leaf
         group_of_switch = np.full(self.switches, -1, np.int64)
         group_of_switch[: self.leaf_switches] = np.arange(self.leaf_switches) // self.rails
-        return [Partition("rail group", group_of_node, group_of_switch)]
+        return [Partition("rail group", self.leaf_of_node, group_of_switch)]
 
     def describe(self, oversubscription: float | None) -> list[str]:
-        """Return groups, rails, oversubscription and routing."""
         groups = f"{format_number_of(self.leaves, 'group')} of {format_number_of(self.hosts_per_leaf, 'node')}"
         rails = f"{format_number_of(self.rails, 'rail')} each"
         if not self.uplinks_per_leaf:
@@ -322,24 +299,4 @@ class RailOptimisedLayout(TreeLayout):
         return [groups, rails, describe_blocking(oversubscription), f"{self.shape.routing} routing"]
 
     def counts(self) -> dict[str, Any]:
-        """Return leaf switches, spines, groups and rails."""
         return {**TreeLayout.counts(self), "groups": self.leaves, "rails": self.rails}
-
-
-_FIELDS = {
-    "fabric.hosts_per_leaf": 2,
-    "fabric.uplinks_per_leaf": 2,
-    "fabric.leaves_per_pod": 3,
-    "fabric.uplinks_per_aggregation": 3,
-}
-_ROUTINGS = ("d-mod-k", "ecmp", "spray")
-
-FAT_TREE = FabricKind(TreeLayout, levels=(2, 3), fields=_FIELDS, routings=_ROUTINGS)
-LEAF_SPINE = FabricKind(TreeLayout, levels=(2,), fields=_FIELDS, routings=_ROUTINGS)
-SINGLE_SWITCH = FabricKind(TreeLayout, levels=(1,), fields=_FIELDS)
-RAIL_OPTIMISED = FabricKind(
-    RailOptimisedLayout,
-    levels=(2,),
-    fields={"fabric.hosts_per_leaf": 2, "fabric.uplinks_per_leaf": 2},
-    routings=_ROUTINGS,
-)

@@ -190,6 +190,7 @@ def test_a_hang_is_named(make_cluster, switch_fabric):
         iterate([broken], timer, faults=("slow-rank:rank=1,delay=5ms",))
 
 
+@pytest.mark.slow
 def test_sixty_four_unlike_ranks_are_done_no_later_than_clocked_ones(clocked):
     ranks = 64
     timer = Timer(build_cluster(load_shape("tcp-10g"), ranks))

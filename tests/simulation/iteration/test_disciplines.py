@@ -39,6 +39,16 @@ def test_every_discipline_conforms(name):
     check_discipline(make_discipline(name))
 
 
+@pytest.mark.parametrize("name", DISCIPLINES.names())
+def test_a_discipline_says_whether_its_buckets_follow_from_times(name):
+    """Where they do, what is said of other rates holds in these buckets alone."""
+    discipline, sizes = make_discipline(name), [2 * MIB] * 40
+    tensors = ready(sizes, at=[place * 10**9 for place in range(40)])
+    exchanges = [lambda size, ps=ps: 10**8 * ps + size * ps for ps in (1, 30, 1000)]
+    found = {discipline.buckets(tensors, exchange) for exchange in exchanges}
+    assert (len(found) > 1) == discipline.by_times
+
+
 def test_all_at_once_and_each_by_itself():
     tensors = ready([4, 0, 8], sparse=[False, True, False])
     assert places("after-backward", tensors) == [(0, 1, 2)]

@@ -190,14 +190,6 @@ def test_accumulated_batches_compute_more_and_exchange_once(timer, gpu):
     assert found.iteration == 121 * MS + alone_ps(recording, timer)
 
 
-def test_a_loop_over_tensors_is_paid_where_there_is_a_codec(timer, gpu):
-    compute = computing([1, 1], [2, 2])
-    for works, times in (((), 0), ((ENCODE,), 1), ((ENCODE, DECODE), 2)):
-        exchange = [((0, 1), 0, dense(10**4, works=works))]
-        with_loop, without = (iterate(exchange, compute, timer, gpu, host_loop_ps=each).typical for each in (MS, 0))
-        assert with_loop.iteration - without.iteration == 2 * MS * times
-
-
 def test_kernels_of_a_library_slow_compute_down(gpu):
     timer = Timer(build_cluster(load_shape("dgx-a100"), WORKERS), "ring")
     exchange = [((0,), 0, dense(10**8)), ((1,), 0, dense(10))]

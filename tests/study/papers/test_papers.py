@@ -25,7 +25,7 @@ from s2sim.claims.paper import (
 from s2sim.cli.main import main
 from s2sim.errors import OptionError, UnknownNameError
 from s2sim.experiment.json_form import schema_of
-from s2sim.report.pages import papers_page
+from s2sim.report.screens import papers_page
 
 CLAIMS = (
     Claim("halves & quarters", "section 1", "2x", "2.1x", "reproduced", "within 15 %", "it adds up"),
@@ -166,6 +166,7 @@ def test_every_paper_says_what_it_claims_and_where():
         assert all((paper.title, paper.source, paper.claimed, paper.setup))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("made_up_papers")
 def test_an_answer_shows_itself():
     result = run_papers(["whole"], PaperEffort())

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from s2sim.cli import testbed
+from s2sim.cli.options import examples
 
 from .conftest import MAIN
 
@@ -44,7 +44,12 @@ def wait_for(condition):
 
 
 def test_the_examples_run_as_printed(apart):
-    printed = {line for lines in (testbed._UP, testbed._SHOW, testbed._LIST, testbed._DOWN) for line in lines}
+    printed = {
+        line
+        for command in ("up", "show", "list", "down")
+        for line in examples(f"dev testbed {command}").splitlines()
+        if line.startswith("s2sim ")
+    }
     assert set(EXAMPLES) == printed
     done = apart.s2sim(*(line.removeprefix("s2sim ") for line in EXAMPLES))
     assert [(code, error) for code, _, error in done] == [(0, "")] * len(EXAMPLES)

@@ -1,0 +1,234 @@
+"""``s2sim import``, ``regimes``, ``diff``, ``flows``, ``cache``, ``new``: used once in a while."""
+
+import json as json_module
+import re
+from collections.abc import Iterator, Mapping
+from importlib import util
+from keyword import iskeyword
+from pathlib import Path
+from string import Template
+from typing import Any
+
+from s2sim.cli import output
+from s2sim.cli.options import Experiment, check_targets, command, example_of, group, options_from, takes_tables
+from s2sim.errors import OptionError, S2SimError
+from s2sim.files import read_text
+from s2sim.regimes.map import DENSE, RegimeSpec, default_reducers
+from s2sim.tables import Table, table_of
+from s2sim.traffic.spec import FlowsSpec
+from s2sim.units import format_bytes, format_number_of
+
+
+def import_command(
+    *,
+    file: str,
+    form: str | None = None,
+    out: str = "-",
+    gpu: str | None = None,
+    transport: str | None = None,
+    nic_rate: str | None = None,
+) -> None:
+    """Make a cluster file of what a machine, or another simulator, says; s2sim run --topology ./FILE.toml takes it.
+
+    It says what was understood, ignored and assumed. What a file leaves open comes from the hardware catalogue.
+    """
+    if out != output.STDOUT:
+        check_targets(out=out)
+    from s2sim.validation.import_machine import import_machine
+
+    folder = Path() if out == output.STDOUT else Path(out).parent
+    found = import_machine(Path(file), form=form, gpu=gpu, transport=transport, nic_rate=nic_rate, folder=folder)
+    output.write_text(found.text, out)
+    if out != output.STDOUT:
+        parts = {"Understood": [found.understood], "Ignored": found.ignored, "Assumed": found.assumed}
+        output.show_lines([f"{file}: {found.format}"])
+        output.show_lines([f"{name}: {'; '.join(texts)}." for name, texts in parts.items() if texts])
+        output.show_lines([f"Saved to {out}; next: s2sim topology show ./{out}"])
+
+
+@options_from(RegimeSpec, workers="16", topology="fat-tree")
+def regimes_command(
+    experiment: Experiment[RegimeSpec],
+    *,
+    prefetch: bool | None = None,
+    png: str | None = None,
+    json: str | None = None,
+    quiet: bool = False,
+) -> None:
+    """Map which compressor (reducer) wins at which density, overlap, rate and latency, and by how much over dense.
+
+    Every reducer runs once on synthetic gradients of each density and overlap; what it sends is then replayed at every
+    rate and latency of the network interfaces.
+    """
+    named = tuple(experiment.values["reducers"] or ())
+    if named and prefetch is not None:
+        flag = "--prefetch" if prefetch else "--no-prefetch"
+        raise OptionError(
+            f"{flag} changes nothing beside --reducer: give --reducer union:prefetch=true, or leave one out"
+        )
+    check_targets(json=json, png=png)
+    reducers = named or default_reducers(experiment.values["max_error"], prefetch=bool(prefetch))
+    spec = experiment.spec(reducers=reducers if DENSE in reducers else (DENSE, *reducers))
+    if png is not None:
+        from s2sim.report.figures.sweeps import check_picture_size
+
+        check_picture_size(spec.cells)
+
+    from s2sim.regimes.run import run_regimes
+
+    with output.watching(quiet=quiet) as progress:
+        result = run_regimes(spec, progress)
+    if png is not None:
+        from s2sim.report.figures.sweeps import draw_regimes
+
+        output.write_bytes(draw_regimes(result, Path(png).suffix[1:].lower()), png)
+    output.show_result(result, json, quiet=quiet)
+
+
+_MOST_BYTES = 2**28
+# What names a row; other values are figures or texts.
+_KEYS = ("kind", "topology", "workers", "size_bytes", "reducer", "algorithm", "name", "curve", "step")
+_IGNORED = ("sha256", "environment", "s2sim")
+
+
+def _differences(a: Any, b: Any, where: str) -> Iterator[dict[str, Any]]:
+    """Yield a row of a table for each value that differs, None where one result has none, with the ratio of numbers."""
+    if isinstance(a, Mapping) and isinstance(b, Mapping):
+        for name in dict.fromkeys([*a, *b]):
+            if not any(part in name for part in _IGNORED):
+                yield from _differences(a.get(name), b.get(name), f"{where}.{name}" if where else name)
+    elif isinstance(a, list) and isinstance(b, list):
+        yield from _differences(_by_key(a), _by_key(b), where)
+    elif a != b:
+        numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (a, b))
+        yield {"where": where, "a": _scalar(a), "b": _scalar(b), "b_over_a": b / a if numbers and a else None}
+
+
+def _by_key(items: list[Any]) -> dict[str, Any]:
+    """Return the items of a list by what names them, or by their place."""
+    named: dict[str, Any] = {}
+    for place, item in enumerate(items):
+        keys = [item[key] for key in _KEYS if isinstance(item, Mapping) and item.get(key) is not None]
+        name = " ".join(map(str, dict.fromkeys(keys))) or str(place)
+        named[f"[{name}]" if f"[{name}]" not in named else f"[{name} {place}]"] = item
+    return named
+
+
+def _scalar(value: Any) -> Any:
+    return value if value is None or isinstance(value, str | int | float) else str(value)
+
+
+@takes_tables
+def diff_command(*, a: str, b: str, most: int = 30) -> None:
+    """Show which inputs differ between two results, and which figures: their values and the ratio of B to A."""
+    from s2sim.report.grid import table_grid
+
+    found: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [], []
+    for row in _differences(_read(a), _read(b), ""):
+        found[not row["where"].startswith(("spec.", "provenance.inputs."))].append(row)
+    inputs, figures = map(table_of, found)
+    if not output.write_tables(lambda: Table(figures.columns, inputs.rows + figures.rows)):
+        return
+    for title, table in (("inputs that differ", inputs), ("figures that differ", figures)):
+        if not table.rows:
+            output.show_line(f"No {title}.")
+            continue
+        # Sentences follow from figures; --csv has them too.
+        numbers = [row for row in table.rows if row["b_over_a"] is not None]
+        ordered = sorted(numbers, key=_change, reverse=True) if table is figures else list(table.rows)
+        output.show_grids([table_grid(Table(table.columns, tuple(ordered[:most])), title)])
+        if len(table.rows) > most:
+            output.show_line(f"{len(table.rows) - min(most, len(ordered))} more: --csv - has all.")
+
+
+def _change(row: dict[str, Any]) -> float:
+    ratio = row["b_over_a"]
+    return 0.0 if ratio is None else abs(ratio) if abs(ratio) >= 1 or ratio == 0 else 1 / abs(ratio)
+
+
+def _read(path: str) -> dict[str, Any]:
+    try:
+        value = json_module.loads(read_text(Path(path), noun="the result", most_bytes=_MOST_BYTES))
+    except json_module.JSONDecodeError as error:
+        raise S2SimError(f"{path} is not JSON: {error.msg} at line {error.lineno}") from None
+    if not isinstance(value, dict) or "schema_version" not in value:
+        raise S2SimError(f"{path} is no result of s2sim: write one with --json FILE")
+    return value
+
+
+@options_from(FlowsSpec, needed=("file", "topology"))
+def flows_command(
+    experiment: Experiment[FlowsSpec], *, out: str | None = None, json: str | None = None, quiet: bool = False
+) -> None:
+    """Replay transfers on a cluster, and say when each arrives and what it waited for.
+
+    The latency of a transfer's path passes first, then its bytes share links with all others, max-min fairly. With
+    --network packet they go as packets instead, which wait for each other at every link.
+    """
+    check_targets(json=json, out=out)
+
+    from s2sim.traffic.flows import simulate_transfers
+
+    spec = experiment.saved_or(example_of("flows"))
+    with output.watching(quiet=quiet) as progress:
+        result = simulate_transfers(spec, progress=progress)
+    if out is not None:
+        output.write_text(result.to_csv(), out)
+    output.show_result(result, json, show=output.show_line, quiet=quiet)
+
+
+def cache_command(*, empty: bool = False) -> None:
+    """Show the store of recordings, from which reducers that ran on the same gradients are taken, or empty it.
+
+    The environment variable S2SIM_CACHE names another folder; S2SIM_CACHE=off does without a store.
+    """
+    from s2sim.experiment.recording_store import LIMIT_BYTES, VARIABLE, recording_store
+
+    store = recording_store()
+    if store is None:
+        output.show_line(f"No store: {VARIABLE} is off.")
+        return
+    if empty:
+        output.show_line(f"{store.folder}: {format_number_of(store.trim(0), 'recording')} removed.")
+        return
+    sizes = [entry.st_size for _, entry in store.entries()]
+    held = f"{format_number_of(len(sizes), 'recording')}, {format_bytes(sum(sizes))}"
+    limit = f"at most {format_bytes(LIMIT_BYTES)}, least recently used ones go first"
+    output.show_line(f"{store.folder}: {held} ({limit}).")
+
+
+new = group("new")
+
+_TEMPLATES = Path(__file__).with_name("new_reducer")
+_NAME = re.compile(r"[a-z][a-z0-9]*([-_][a-z0-9]+)*")
+
+
+@command(new, "new reducer")
+def reducer_command(*, name: str) -> None:
+    """Write a package with a reducer: its code with its GPU work, its entry point, and a test with the conformance kit.
+
+    It works as it is, and sends signs and magnitudes; change what it encodes, and what that costs.
+    """
+    from s2sim.reducers.registry import reducer_names
+
+    module = name.replace("-", "_")
+    if _NAME.fullmatch(name) is None or iskeyword(module):
+        raise OptionError(f"{name!r} is no name of a reducer: take small letters, digits and dashes, as in my-signs")
+    folder = Path(name)
+    if name in reducer_names():
+        raise OptionError(f"there is a reducer {name}: take another name")
+    if folder.exists() or util.find_spec(module) is not None:
+        raise OptionError(f"there is a {'folder' if folder.exists() else 'Python module'} {name}: take another name")
+    words = {"name": name, "module": module, "cls": f"{module.title().replace('_', '')}Reducer"}
+    folder.mkdir()
+    files = {"pyproject.toml": "pyproject.toml", "reducer.py": f"{module}.py", "test_reducer.py": f"test_{module}.py"}
+    for template, file in files.items():
+        text = Template((_TEMPLATES / f"{template}.txt").read_text("utf-8")).substitute(words)
+        (folder / file).write_text(text, "utf-8")
+    output.show_lines(
+        [
+            f"{name}/ has {module}.py, its test and pyproject.toml. Next:",
+            f"  pip install -e ./{name} && pytest {name}",
+            f"  s2sim run --topology fat-tree --workers 16 --reducer {name}:ef=true",
+        ]
+    )

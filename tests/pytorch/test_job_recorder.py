@@ -1,0 +1,245 @@
+"""A recorder inside somebody's own training loop."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+pytest.importorskip("torch")
+
+import torch
+from torch import nn
+
+from s2sim.cli.main import main
+from s2sim.errors import OptionError, S2SimError
+from s2sim.gradients.gradient import RowSparse, to_dense
+from s2sim.gradients.read_trace import open_trace
+from s2sim.profiles.read import RecordedJob, load_profile
+from s2sim.pytorch import JobRecorder
+from s2sim.pytorch.timing import WARMUP_STEPS
+
+pytestmark = pytest.mark.extra
+STEPS = 2
+ALL = WARMUP_STEPS + 3 * STEPS + 2
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(500, 4)
+        self.body = nn.Linear(4, 3)
+        self.frozen = nn.Linear(3, 3).requires_grad_(False)
+
+    def forward(self, words):
+        return self.frozen(torch.relu(self.body(self.table(words))))
+
+
+def loop(folder, steps=ALL, mini_batches=1, seed=0):
+    """Train, and return the gradients of each step beside the model."""
+    torch.manual_seed(seed)
+    model, kept = Model(), []
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with JobRecorder(model, folder, batch=8, steps=STEPS, gradient_steps=2) as recorder:
+        for _ in range(steps):
+            for _ in range(mini_batches):
+                model(torch.randint(500, (8,))).square().sum().backward()
+            kept.append({name: each.grad.clone() for name, each in model.named_parameters() if each.requires_grad})
+            optimizer.step()
+            optimizer.zero_grad()
+            recorder.step()
+    return model, kept
+
+
+@pytest.mark.parametrize("mini_batches", [1, 3])
+def test_gradients_are_those_of_the_loop(tmp_path, mini_batches):
+    _, kept = loop(tmp_path / "mine", mini_batches=mini_batches)
+    trace = open_trace(tmp_path / "mine" / "gradients")
+    assert (trace.steps, trace.world_size) == (2, 1)
+    for step in range(2):
+        gradient = trace.gradient(step, 0)
+        assert gradient.names == ("table.weight", "body.weight", "body.bias")
+        assert isinstance(gradient.layers[0], RowSparse)
+        for name, layer in gradient:
+            # Traces keep halves where these do.
+            assert np.allclose(to_dense(layer), kept[step - 2][name].numpy(), rtol=2e-3, atol=1e-6)
+
+
+def test_a_folder_is_a_run(tmp_path, capsys):
+    model, _ = loop(tmp_path / "mine", steps=ALL + 3)
+    profile = load_profile(str(tmp_path / "mine" / "profile.toml"))
+    assert {each.name for each in profile.tensors} == {"table.weight", "body.weight", "body.bias"}
+    assert min(profile.forward_ps, profile.backward_ps, profile.optimizer_ps) > 0
+    job = RecordedJob.read(str(tmp_path / "mine"))
+    assert (job.ranks, job.device, job.bucket_bytes, job.discipline) == (1, "CPU", None, None)
+    assert job.iteration_s > 0
+    hooks = [module._forward_hooks or module._forward_pre_hooks for module in model.modules()]
+    assert not any(hooks)
+    assert not any(each._backward_hooks or each._post_accumulate_grad_hooks for each in model.parameters())
+    asked = [
+        "run",
+        "--recorded",
+        str(tmp_path / "mine"),
+        "--topology",
+        "tcp-10g",
+        "--workers",
+        "1",
+        "--reducer",
+        "fp16",
+    ]
+    assert main([*asked, "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert found["spec"]["recorded"] == str(tmp_path / "mine")
+    assert any("recorded on 1 rank" in note for note in found["notes"])
+
+
+def test_a_loop_that_ends_early_says_what_is_missing(tmp_path):
+    with pytest.raises(S2SimError, match=f"7 of the {ALL} steps"):
+        loop(tmp_path / "mine", steps=7)
+
+
+def test_a_step_without_a_gradient_is_refused(tmp_path):
+    recorder = JobRecorder(Model(), tmp_path / "mine", batch=1)
+    for _ in range(WARMUP_STEPS):
+        recorder.step()
+    with pytest.raises(S2SimError, match="no gradient came in a step"):
+        recorder.step()
+
+
+@pytest.mark.parametrize("given", [{"batch": 0}, {"batch": 1, "steps": 0}, {"batch": 1, "gradient_steps": 0}])
+def test_numbers_below_1_are_refused(tmp_path, given):
+    with pytest.raises(OptionError, match="is less than 1"):
+        JobRecorder(Model(), tmp_path / "mine", **given)
+
+
+def test_a_folder_that_holds_something_stays(tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "notes.txt").write_text("mine", "utf-8")
+    with pytest.raises(S2SimError, match="is not empty"):
+        JobRecorder(Model(), tmp_path / "mine", batch=1)
+
+
+def test_both_a_trace_and_a_recorded_job_are_too_many(capsys):
+    assert main(["run", "--recorded", "x", "--trace", "ncf", "--topology", "tcp-10g", "--workers", "2"]) == 2
+    assert "both name a trace" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(("size", "discipline"), [(None, None), (25 << 20, None), (1 << 20, "ddp:bucket=1048576B")])
+def test_buckets_are_those_of_the_job(size, discipline):
+    assert RecordedJob(0.1, 2, "h", "CPU", "2", size).discipline == discipline
+
+
+PROGRAM = """
+import sys, torch, torch.distributed as dist
+from torch import nn
+from s2sim.pytorch import JobRecorder
+dist.init_process_group("gloo")
+torch.manual_seed(0)
+rank = dist.get_rank()
+ddp = nn.parallel.DistributedDataParallel(nn.Linear(6, 2), bucket_cap_mb=1)
+optimizer = torch.optim.SGD(ddp.parameters(), lr=0.0)
+with JobRecorder(ddp, sys.argv[1], batch=3, steps=1) as recorder:
+    for step in range(9):
+        ddp(torch.full((3, 6), 1.0 + rank)).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        recorder.step()
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+def test_ranks_keep_what_they_had_before_it_was_reduced(tmp_path):
+    (tmp_path / "loop.py").write_text(PROGRAM, "utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", "loop.py", "mine"]
+    subprocess.run(launch, cwd=tmp_path, check=True, timeout=120, capture_output=True)
+    trace = open_trace(tmp_path / "mine" / "gradients")
+    assert sorted(each.name for each in (tmp_path / "mine").iterdir()) == ["gradients", "job.json", "profile.toml"]
+    for rank in range(2):
+        weight, bias = (to_dense(layer) for layer in trace.gradient(0, rank).layers)
+        assert np.array_equal(weight, np.full((2, 6), 3.0 * (1 + rank), np.float32))
+        assert np.array_equal(bias, [3, 3])
+    assert RecordedJob.read(str(tmp_path / "mine")).bucket_bytes == 1 << 20
+
+
+WITH_BUFFERS = """
+import sys, torch, torch.distributed as dist
+from contextlib import nullcontext
+from torch import nn
+from s2sim.pytorch import JobRecorder
+dist.init_process_group("gloo")
+rank, how = dist.get_rank(), sys.argv[2]
+batches = [torch.randn(8, 16, generator=torch.Generator().manual_seed(2 * each + rank)) for each in range(40)]
+
+def train(recorder):
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 4))
+    ddp = nn.parallel.DistributedDataParallel(model)
+    optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1, momentum=0.9)
+    with recorder(ddp) as recording:
+        for step in range(20):
+            with ddp.no_sync() if how == "accumulated" else nullcontext():
+                ddp(batches[2 * step]).square().sum().backward()
+            if how in ("accumulated", "alone, twice"):
+                ddp(batches[2 * step + 1]).square().sum().backward()
+            nn.utils.clip_grad_norm_(ddp.parameters(), 1.0)
+            optimizer.step()
+            optimizer.zero_grad()
+            if recording is not None:
+                recording.step()
+    return [each.clone() for each in (*ddp.parameters(), *ddp.buffers())]
+
+plain = train(lambda ddp: nullcontext())
+alone = how.startswith("alone")
+recorded = train(lambda ddp: JobRecorder(ddp, sys.argv[1], batch=8, steps=3, alone=alone, network=True))
+assert all(map(torch.equal, plain, recorded)), how
+dist.destroy_process_group()
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("how", ["alone", "alone, twice", "accumulated", "plain"])
+def test_a_recorded_training_ends_with_the_same_bits(how, tmp_path):
+    """Also of steps whose gradients the recorder averages, of the loop's own no_sync, and of buffers."""
+    (tmp_path / "loop.py").write_text(WITH_BUFFERS, "utf-8")
+    launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", "loop.py"]
+    ran = subprocess.run([*launch, "mine", how], check=False, cwd=tmp_path, timeout=120, capture_output=True, text=True)
+    assert ran.returncode == 0, ran.stderr
+    job = RecordedJob.read(str(tmp_path / "mine"))
+    assert (job.compute_alone, job.backend, job.nodes) == (how != "plain", "gloo", (0, 0))
+    assert [each.size_bytes for each in job.all_reduces[:3]] == [1024, 4096, 16384]
+    assert job.parts.exposed_communication_s > 0
+
+
+@pytest.mark.parametrize("module", [Model(), nn.Linear(2, 2)])
+def test_steps_without_all_reduces_are_of_ddp(module, tmp_path):
+    with pytest.raises(OptionError, match="alone=True is for a module in DistributedDataParallel"):
+        JobRecorder(module, tmp_path / "mine", batch=1, alone=True)
+
+
+def test_the_lines_of_the_document_record(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    page = (Path(__file__).parents[2] / "docs" / "profiles.md").read_text("utf-8")
+    (lines,) = [part.partition("```")[0] for part in page.split("```python\n") if "JobRecorder(" in part[:200]]
+    model = nn.Linear(4, 3)
+    batches = [(torch.randn(32, 4), torch.randint(3, (32,))) for _ in range(WARMUP_STEPS + 4 * 10 + 1)]
+    names = {"model": model, "batches": batches, "loss": nn.functional.cross_entropy}
+    exec(lines, names | {"optimizer": torch.optim.SGD(model.parameters(), lr=0.1)})
+    assert RecordedJob.read("mine").ranks == 1
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", "[" * 10**5, '{"iteration_s": 1'])
+def test_a_damaged_job_is_one_line(tmp_path, text):
+    (tmp_path / "job.json").write_text(text, "utf-8")
+    with pytest.raises(S2SimError, match=r"job\.json"):
+        RecordedJob.read(str(tmp_path))
+
+
+@pytest.mark.parametrize("wrong", [{"iteration_s": float("nan")}, {"iteration_s": -1.0}, {"ranks": 0}, {"ranks": "2"}])
+def test_a_job_of_no_time_or_ranks_is_refused(tmp_path, wrong):
+    right = {"iteration_s": 0.1, "ranks": 2, "host": "h", "device": "CPU", "torch": "2", "bucket_bytes": None}
+    (tmp_path / "job.json").write_text(json.dumps(right | wrong), "utf-8")
+    with pytest.raises(S2SimError, match=r"job\.json"):
+        RecordedJob.read(str(tmp_path))

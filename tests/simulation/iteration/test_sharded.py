@@ -1,0 +1,275 @@
+"""Sharded data parallelism beside a naive schedule, closed forms, and replicated data parallelism."""
+
+import json
+
+import numpy as np
+import pytest
+
+from s2sim.cli.main import main
+from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.timer import Timer
+from s2sim.errors import OptionError, S2SimError
+from s2sim.gradients.gradient import Gradient
+from s2sim.libraries.lowering_tables import choose_library
+from s2sim.profiles.sharding import layer_blocks
+from s2sim.reducers.process_group import make_instances, run_group
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.script import Call, Post, Recording, Wait, recording_bytes
+from s2sim.simulation.accounting import IterationSettings
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, ReadyTensors, make_discipline
+from s2sim.simulation.bucketing.sharded import shard_recording
+from s2sim.simulation.device import Compute
+from s2sim.simulation.iteration import replay_iterations
+from s2sim.topology.hardware import load_gpu
+
+WORKERS = 4
+NODES = [0] * WORKERS
+
+
+def dense(elements, workers=WORKERS):
+    call = Call("all_reduce", "sum", "float32", 4, (elements,) * workers, False, "gradient", spreads=True)
+    return Recording((call,), ((Post(0), Wait((0,))),) * workers)
+
+
+@pytest.fixture
+def timer(make_cluster, switch_fabric):
+    return Timer(make_cluster(WORKERS, switch_fabric), "ring")
+
+
+def model(seed):
+    """Return the gradients of a model of 5 blocks and a root, and its compute."""
+    generator = np.random.default_rng(seed)
+    names = ["head", "norm", *(f"layers.{4 - at // 3}.part{at % 3}" for at in range(15)), "embed"]
+    count = len(names)
+    elements = WORKERS * generator.integers(1, 3 * 10**5, count)
+    forward_ps, backward_ps = generator.integers(0, 2 * 10**9, (2, count))
+    tensors = ReadyTensors(elements * 4, np.cumsum(backward_ps), np.zeros(count, bool), blocks=layer_blocks(names))
+    return tensors, Compute(forward_ps, backward_ps, int(generator.integers(0, 10**9)))
+
+
+def iterate(timer, tensors, compute, discipline, library="nccl:timing=wire", **settings):
+    """Return an iteration of a sharded discipline, whose copies cost nothing here."""
+    buckets = discipline.buckets(tensors, lambda _: 0)
+    whole = [dense(int(tensors.elements[list(bucket.tensors)].sum())) for bucket in buckets]
+    exchange = [BucketExchange(bucket, shard_recording(each)) for bucket, each in zip(buckets, whole, strict=True)]
+    gathers = discipline.gathers(tensors, buckets, NODES, 2)
+    conditions = IterationSettings(np.ones((1, WORKERS)), **settings)
+    gpu = load_gpu("a100")
+    return replay_iterations(exchange, compute, timer, gpu, choose_library(library), conditions, gathers=gathers)
+
+
+class Naive:
+    """An iteration whose collectives go one at a time, in the order in which they are posted."""
+
+    def __init__(self, timer, tensors, prefetch):
+        self.timer = timer.with_profile(choose_library("nccl:timing=wire").profile)
+        self.tensors, self.prefetch = tensors, prefetch
+        self.free = self.now = 0
+
+    def post(self, kind, group):
+        part, itemsize = int(self.tensors.elements[group].sum()) // WORKERS, {"all_gather": 2}.get(kind, 4)
+        self.free = max(self.now, self.free) + self.timer.time(Demand(kind, (part,) * WORKERS, itemsize)).duration_ps
+        return self.free
+
+    def run_pass(self, gathered, segments, after=lambda _: None):
+        """Compute segments; from the second on, if the first needs nothing, each waits for the next of ``gathered``."""
+        ahead, ends = len(segments) > len(gathered), []
+        ends += [self.post("all_gather", group) for group in gathered[: self.prefetch * ahead]]
+        for number, segment in enumerate(segments):
+            used = number + 1 - ahead
+            if used:
+                ends += [self.post("all_gather", group) for group in gathered[len(ends) : used]]
+                self.now = max(self.now, ends[used - 1])
+                ends += [self.post("all_gather", group) for group in gathered[len(ends) : used + self.prefetch]]
+            self.now += segment
+            after(number)
+
+
+def naive_ps(timer, tensors, compute, *, prefetch, reshard, mini_batches=1):
+    blocks = [np.flatnonzero(tensors.blocks == each) for each in range(tensors.blocks.max() + 1)]
+    root, naive, ends = np.flatnonzero(tensors.blocks < 0), Naive(timer, tensors, prefetch), []
+    # Forward: the embedding, blocks from the last in the order of readiness on, norm and head.
+    forward = [compute.forward_ps[each].sum() for each in ([root[-1]], *reversed(blocks))]
+    forward[-1] += compute.forward_ps[root[:-1]].sum()
+    backward = [compute.backward_ps[each].sum() for each in (root[:-1], *blocks)]
+    for left in reversed(range(mini_batches)):
+        naive.run_pass([root, *reversed(blocks)], forward)
+
+        def reduce(number, left=left):
+            if number and not left:
+                ends.append(naive.post("reduce_scatter", blocks[number - 1]))
+
+        if reshard:
+            naive.run_pass(blocks, backward, reduce)
+        else:
+            for number, segment in enumerate(backward):
+                naive.now += segment
+                reduce(number)
+        naive.now += compute.backward_ps[root[-1]]
+    return int(max(naive.post("reduce_scatter", root), *ends)) + compute.optimizer_ps
+
+
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(
+    ("text", "how"),
+    [
+        ("fsdp", {"prefetch": 1, "reshard": True}),
+        ("fsdp:prefetch=0", {"prefetch": 0, "reshard": True}),
+        ("fsdp:reshard=false", {"prefetch": 1, "reshard": False}),
+    ],
+)
+def test_an_iteration_is_that_of_a_naive_schedule(timer, seed, text, how):
+    tensors, compute = model(seed)
+    for mini_batches in (1, 2):
+        found = iterate(timer, tensors, compute, make_discipline(text), accumulate=mini_batches)
+        assert found.typical.iteration == naive_ps(timer, tensors, compute, mini_batches=mini_batches, **how)
+
+
+def test_without_compute_all_bytes_cross_one_after_the_other(timer):
+    tensors, _ = model(7)
+    # What is posted at one time is one launch.
+    nothing = Compute(*np.ones((2, len(tensors.bytes)), np.int64))
+    found = iterate(timer, tensors, nothing, make_discipline("fsdp"))
+    launched = sum(launch.timed.duration_ps for launch in found.launches)
+    assert found.typical.iteration == pytest.approx(launched, abs=100)
+    kinds = [launch.timed.schedule.demand.kind for launch in found.launches]
+    assert (kinds.count("all_gather"), kinds.count("reduce_scatter")) == (6 + 5, 6)
+
+
+def test_zero2_of_one_bucket_is_an_all_reduce_with_the_optimizer_inside(timer):
+    tensors, compute = model(3)
+    discipline, gpu, library = make_discipline("zero2"), load_gpu("a100"), choose_library("ideal")
+    settings, whole = IterationSettings(np.ones((1, WORKERS))), Bucket(tuple(range(len(tensors.bytes))))
+    recording = dense(int(tensors.elements.sum()))
+    exchange = [BucketExchange(whole, shard_recording(recording))]
+    gathers = discipline.gathers(tensors, discipline.buckets(tensors, lambda _: 0), NODES, 4)
+    found = replay_iterations(exchange, compute, timer, gpu, library, settings, gathers=gathers)
+    replicated = replay_iterations([BucketExchange(whole, recording)], compute, timer, gpu, library, settings)
+    # In a ring both halves of an all-reduce have as many rounds of as many bytes.
+    assert found.typical.iteration == replicated.typical.iteration
+
+
+@pytest.mark.parametrize("name", ["dense", "dense:dtype=bf16", "fp16", "int8", "signsgd-vote:wire=int8"])
+@pytest.mark.parametrize("ranks", [2, 3, 5])
+def test_what_spreads_the_mean_spreads_it_element_by_element(name, ranks):
+    generator = np.random.default_rng(ranks)
+    values = generator.standard_normal((ranks, 101)).astype(np.float32)
+    values[:, 0] = 9  # The largest magnitude, which int8 divides by, stays.
+    changed = values.copy()
+    changed[:, 50:] = generator.standard_normal((ranks, 51))
+    means = []
+    for given in (values, changed):
+        gradients = [Gradient(("layer",), (row,)) for row in given]
+        results, recording = run_group(make_instances(make_reducer(name), ranks), gradients)
+        means.append(results[0].mean.layers[0])
+    assert np.array_equal(means[0][:50], means[1][:50])
+    assert not np.array_equal(means[0][50:], means[1][50:])
+    sharded = shard_recording(recording)
+    spread = [call for call in recording.calls if call.spreads]
+    assert spread
+    whole_bytes, sharded_bytes = recording_bytes(recording)[0].sum(), recording_bytes(sharded)[0].sum()
+    spread_bytes = 2 * (ranks - 1) * sum(call.elements[0] * call.itemsize for call in spread)
+    assert whole_bytes - sharded_bytes == spread_bytes / 2
+
+
+@pytest.mark.parametrize("name", ["powersgd", "topk", "union:layers=all", "fp8", "s2:layers=all"])
+def test_other_programs_stay_whole(name):
+    gradients = [
+        Gradient(("layer",), (np.random.default_rng(r).standard_normal((16, 8)).astype(np.float32),)) for r in (0, 1, 2)
+    ]
+    _, recording = run_group(make_instances(make_reducer(name), 3), gradients)
+    assert shard_recording(recording) is recording
+
+
+def test_shards_of_nodes_are_reduced_again_between_nodes():
+    groups = ((0, 1), (2, 3), (4, 5))
+    sharded = shard_recording(dense(1000, 6), groups)
+    in_nodes = [call for call in sharded.calls if call.kind == "reduce_scatter"]
+    between = [call for call in sharded.calls if call.kind == "all_reduce"]
+    assert [call.ranks for call in in_nodes] == list(groups)
+    assert [call.ranks for call in between] == [(0, 2, 4), (1, 3, 5)]
+    assert {call.elements for call in between} == {(500,) * 3}
+    # Each rank sends half of its gradient in its node, and 2 (M - 1) / M of a shard between nodes.
+    assert recording_bytes(sharded)[0].sum() == 6 * 2000 + 2 * 4 * 2000
+    posts = [[step for step in script if isinstance(step, Post)] for script in sharded.scripts]
+    assert all(len(each) == 2 for each in posts)
+
+
+def test_steps_that_ranks_take_alone_need_whole_parameters():
+    recording = Recording(dense(8).calls, dense(8).scripts, steps=4)
+    with pytest.raises(S2SimError, match="once in 4 steps"):
+        shard_recording(recording)
+
+
+def test_parameters_that_are_there_together():
+    tensors, _ = model(1)
+    discipline = make_discipline("fsdp:prefetch=2")
+    buckets = discipline.buckets(tensors, lambda _: 0)
+    sizes = np.bincount(tensors.blocks + 1, tensors.elements).astype(int)
+    three = max(sum(sizes[1:][at : at + 3]) for at in range(5))
+    assert discipline.whole_parameters(tensors, buckets) == sizes[0] + three
+    assert make_discipline("zero2").whole_parameters(tensors, buckets) == sizes.sum()
+
+
+@pytest.mark.parametrize(
+    "text", ["fsdp:secondary=true,reshard=false", "fsdp:secondary=true,shard=node", "zero2:bucket=0B"]
+)
+def test_options_that_change_nothing_are_refused(text):
+    with pytest.raises(OptionError):
+        make_discipline(text)
+
+
+@pytest.mark.parametrize("nodes", [[0, 1, 2], [0, 0, 1]])
+def test_shards_of_a_node_need_several_alike(nodes):
+    with pytest.raises(OptionError, match="workers of a node, and here"):
+        make_discipline("fsdp:shard=node").groups(nodes)
+
+
+def run_json(capsys, *options):
+    assert (
+        main(["run", "--topology", "dgx-a100", "--profile", "gpt2", "--reducer", "fp16", "--json", "-", *options]) == 0
+    )
+    found = json.loads(capsys.readouterr().out)
+    return {row["reducer"]: row for row in found["results"]}
+
+
+@pytest.mark.slow
+def test_runs_of_shards(capsys):
+    rows = {text: run_json(capsys, "--workers", "16", "--discipline", text) for text in ("ddp", "fsdp", "zero2")}
+    parameters = 124_439_808
+    states = parameters * (4 + 8 + 4)
+    assert rows["ddp"]["dense"]["iteration"]["state_bytes"] == states
+    # Whole parameters as layers compute with them, in two bytes.
+    assert rows["zero2"]["dense"]["iteration"]["state_bytes"] == states // 16 + 2 * parameters
+    assert states // 16 < rows["fsdp"]["dense"]["iteration"]["state_bytes"] < states // 8
+    # Ring: a reduce-scatter is half of an all-reduce.
+    ring = {text: rows[text]["dense"]["bytes_sent_per_rank"] for text in rows}
+    assert ring["fsdp"] == pytest.approx(ring["ddp"] / 2, rel=1e-3)
+    assert rows["ddp"]["dense"]["iteration"]["parameter_bytes"] == 0
+    whole = 2 * parameters * 15 / 16
+    assert rows["zero2"]["dense"]["iteration"]["parameter_bytes"] == pytest.approx(whole, rel=1e-4)
+    assert whole < rows["fsdp"]["dense"]["iteration"]["parameter_bytes"] < 2 * whole
+    for row in (row for of in rows.values() for row in of.values()):
+        assert row["iteration"]["lower_bound"] <= row["iteration_s"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", ["1", "3"])
+def test_odd_numbers_of_ranks(capsys, workers):
+    assert (
+        main(["run", "--topology", "dgx-a100", "--profile", "gpt2", "--discipline", "fsdp", "--workers", workers]) == 0
+    )
+    assert "fsdp" in capsys.readouterr().out
+
+
+def test_local_steps_are_refused_in_one_line(capsys):
+    given = ["run", "--topology", "dgx-a100", "--workers", "4", "--profile", "gpt2", "--discipline", "fsdp"]
+    assert main([*given, "--reducer", "dense:h=4"]) == 2
+    assert "once in 4 steps" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_ranks_with_models_of_their_own_have_no_shards(capsys):
+    given = ["run", "--topology", "dgx-a100", "--workers", "4", "--profile", "gpt2", "--discipline", "fsdp"]
+    assert main([*given, "--reducer", "choco"]) == 2
+    assert "a model of its own" in capsys.readouterr().err

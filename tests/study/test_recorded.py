@@ -1,0 +1,325 @@
+"""A recorded job on its own network: closed forms of what is predicted and corrected, and what its error decides."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from s2sim.cli.main import main
+from s2sim.errors import OptionError, TopologyError
+from s2sim.experiment.rows import Result
+from s2sim.experiment.run import run
+from s2sim.experiment.spec import RunSpec
+from s2sim.gradients.gradient import Gradient
+from s2sim.gradients.manifest import Origin
+from s2sim.gradients.statistics import GradientTable
+from s2sim.gradients.write_trace import write_trace
+from s2sim.profiles.profile import ComputeProfile, tensor_timings
+from s2sim.profiles.read import AllReduceTime, IterationSeconds, RecordedJob, profile_text
+from s2sim.reducers.gpu_cost import cast, multiply_cost, select
+from s2sim.simulation.plan import work_ps
+from s2sim.sweeps.compute import compute_jobs
+from s2sim.sweeps.explore import Explorer
+from s2sim.topology.hardware import load_gpu
+from s2sim.validation.calibrate_codecs import fit_codecs
+
+NAMES, SIDE = ("first.weight", "second.weight"), 512
+BYTES = 4 * SIDE * SIDE
+# Seconds of forward, of backward until each gradient, and of the optimizer; of an all-reduce, and of each of its bytes.
+FORWARD_S, BACKWARD_S, OPTIMIZER_S = 0.004, (0.006, 0.012), 0.001
+ALPHA_S, BETA_S = 1e-3, 1 / 50e6
+STAR = """
+name = "star"
+description = "processes of one machine"
+library = "gloo"
+node.gpus = 1
+nic.rate = "50MB/s"
+nic.transport = "tcp"
+fabric.kind = "single-switch"
+machine.processors = 2
+machine.packet = "64KiB"
+"""
+
+
+def all_reduce_s(size_bytes):
+    return ALPHA_S + size_bytes * BETA_S
+
+
+def parts(exposed_s, *, backward_s=BACKWARD_S[1], other_s=0.003):
+    return IterationSeconds(FORWARD_S, backward_s, exposed_s, OPTIMIZER_S, other_s)
+
+
+ONE_BUCKET = parts(all_reduce_s(2 * BYTES))
+JOB = RecordedJob(
+    iteration_s=ONE_BUCKET.total_s,
+    ranks=2,
+    host="here",
+    device="CPU",
+    torch="2",
+    bucket_bytes=25 << 20,
+    buckets=(NAMES[::-1],),
+    parts=ONE_BUCKET,
+    compute_alone=True,
+    backend="gloo",
+    hosts=("here", "here"),
+    nodes=(0, 1),
+    processors=2,
+    all_reduces=tuple(AllReduceTime(4**power, all_reduce_s(4**power)) for power in range(5, 13)),
+)
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """Return what writes a job with some other facts into ``mine``, beside a cluster."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "star.toml").write_text(STAR, "utf-8")
+    random = np.random.default_rng(0)
+    layers = tuple(random.standard_normal((SIDE, SIDE), np.float32) for _ in NAMES)
+    table = GradientTable(1, 4, lambda *_: Gradient(NAMES, layers))
+    origin = Origin("a", "b", "c", "d", "e")
+    (tmp_path / "mine").mkdir()
+    write_trace(tmp_path / "mine" / "gradients", table, kind="recorded", model="mine", origin=origin, batch=4)
+    forward_us, ready_us = [1e6 * FORWARD_S / 2] * 2, [1e6 * each for each in BACKWARD_S]
+    tensors = tensor_timings(list(NAMES[::-1]), [(SIDE, SIDE)] * 2, [False] * 2, forward_us, ready_us)
+    optimizer_ps = round(OPTIMIZER_S * 1e12)
+    profile = ComputeProfile("mine", "mine", "CPU", 4, "x", tensors, optimizer_ps, 0.0, "measured", "a test")
+    text = profile_text(profile, description="d", batch_source="b", memory_bound_source="m")
+    (tmp_path / "mine" / "profile.toml").write_text(text, "utf-8")
+
+    def write(**changes):
+        replace(JOB, **changes).write(tmp_path / "mine")
+        return "mine"
+
+    return write
+
+
+def predicted(recorded, *, workers=2, reducers=("fp16",), **more):
+    return run("star.toml", workers=workers, reducers=reducers, recorded=recorded, break_even=False, **more)
+
+
+@pytest.mark.slow
+def test_exposed_communication_is_alpha_and_beta(folder):
+    """One bucket, so that nothing overlaps: what it takes follows from the times of other sizes."""
+    found = predicted(folder()).recorded
+    assert found.all_reduce_error < 0.05
+    assert found.predicted.exposed_communication_s == pytest.approx(all_reduce_s(2 * BYTES), rel=0.06)
+    assert found.rate_bytes_per_s == pytest.approx(1 / BETA_S / 0.93, rel=1e-6)
+    for name in ("forward_s", "backward_s", "optimizer_s", "other_s"):
+        assert getattr(found.predicted, name) == pytest.approx(getattr(ONE_BUCKET, name), rel=1e-6)
+    assert found.predicted_iteration_s == pytest.approx(found.predicted.total_s, rel=1e-9)
+    assert found.error >= found.predicted_iteration_s / JOB.iteration_s - 1
+    # The network as it is known otherwise: a first guess of constants, and no time of the host.
+    assert found.uncorrected_iteration_s < found.predicted_iteration_s - 0.9 * ONE_BUCKET.other_s
+
+
+@pytest.mark.parametrize(("ranks", "hosts"), [(2, ("here", "here")), (4, ("a", "a", "b", "b"))])
+def test_other_backends_are_a_ring_of_alpha_and_beta(folder, ranks, hosts):
+    """Whatever joins the ranks: the least all-reduce is latency, and the rest is in proportion."""
+    times = tuple(AllReduceTime(4**power, 1e-4 + 4**power / 2e9) for power in range(5, 13))
+    there = {"ranks": ranks, "hosts": hosts, "nodes": tuple(range(ranks)), "backend": "nccl", "all_reduces": times}
+    found = predicted(folder(**there)).recorded
+    assert found.constants == ()
+    assert found.predicted.exposed_communication_s == pytest.approx(1e-4 + 2 * BYTES / 2e9, rel=0.02)
+
+
+@pytest.mark.slow
+def test_the_same_cluster_takes_as_long_as_the_recorded_one(folder):
+    """With its constants and the host's time; on twice the rate only what the wire takes is halved."""
+    recorded, rate_Bps = folder(), 1 / BETA_S / 0.93
+    same, fast = (predicted(recorded, overrides=(f"nic.rate={each:.0f}B/s",)) for each in (rate_Bps, 2 * rate_Bps))
+    waiting_s = same.recorded.waiting_s
+    assert same.results[0].iteration_s == pytest.approx(same.recorded.predicted_iteration_s + waiting_s, rel=0.02)
+    gained_s = same.results[0].iteration_s - fast.results[0].iteration_s
+    assert gained_s == pytest.approx(2 * BYTES * BETA_S / 2, rel=0.2)
+
+
+@pytest.mark.slow
+def test_ranks_wait_for_each_other_in_every_iteration(folder):
+    """What all-reduces do not explain of exposed communication is added to all reducers, and stays in the error."""
+    prompt = predicted(folder())
+    late = replace(ONE_BUCKET, exposed_communication_s=ONE_BUCKET.exposed_communication_s + 0.02)
+    found = predicted(folder(parts=late, iteration_s=late.total_s))
+    for row, before in zip(found.results, prompt.results, strict=True):
+        added_s = 0.02 if prompt.recorded.waiting_s else found.recorded.waiting_s
+        assert row.iteration_s - before.iteration_s == pytest.approx(added_s, rel=1e-6)
+    assert found.recorded.waiting_s == pytest.approx(0.02, abs=0.003)
+    assert found.recorded.error == pytest.approx(late.total_s / found.recorded.predicted_iteration_s - 1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("share", [0.0, 0.1, 0.3])
+def test_compute_beside_communication_is_as_slow_as_recorded(folder, share):
+    slower_s = BACKWARD_S[1] * (1 + share)
+    recorded = parts(0.03, backward_s=slower_s)
+    found = predicted(folder(buckets=((NAMES[1],), (NAMES[0],)), parts=recorded, iteration_s=recorded.total_s)).recorded
+    assert found.predicted.backward_s == pytest.approx(slower_s, rel=2e-3)
+    assert (found.processor_s_per_byte > 0) == (share > 0)
+    alone = predicted(folder(buckets=((NAMES[1],), (NAMES[0],)), parts=recorded, compute_alone=False)).recorded
+    assert (alone.processor_s_per_byte, alone.predicted.backward_s) == (0, pytest.approx(BACKWARD_S[1]))
+
+
+@pytest.mark.slow
+def test_mini_batches_before_the_last_are_no_time_of_the_host(folder):
+    before_s = 2 * (FORWARD_S + BACKWARD_S[1])
+    recorded = replace(ONE_BUCKET, other_s=ONE_BUCKET.other_s + before_s)
+    found = predicted(folder(mini_batches=3, parts=recorded, iteration_s=recorded.total_s)).recorded
+    assert found.measured.other_s == pytest.approx(ONE_BUCKET.other_s)
+    assert found.predicted_iteration_s == pytest.approx(recorded.total_s, rel=0.06)
+
+
+@pytest.mark.parametrize(("slower", "decision"), [(1.0, "use"), (2.0, "undecided")])
+def test_a_gain_below_the_error_is_undecided(folder, slower, decision):
+    """The same prediction of fp16, once of a job that is predicted well and once of one that takes twice as long."""
+    found = predicted(folder(iteration_s=slower * JOB.iteration_s))
+    assert found.verdict.decision == decision
+    fp16 = found.results[1]
+    assert 1.2 < fp16.speedup_vs_dense < 1.9
+    assert (fp16.judgement.doubt > fp16.speedup_vs_dense) == (decision == "undecided")
+    if decision == "undecided":
+        assert "less than the prediction of the recorded job may be off" in found.verdict.text
+    # Nine of ten times lie in the band, which the error alone makes here.
+    factor = 1 + found.recorded.error
+    assert fp16.band.high_s / fp16.iteration_s == pytest.approx(factor, rel=0.2)
+    assert fp16.iteration_s / fp16.band.low_s == pytest.approx(factor, rel=0.2)
+
+
+@pytest.mark.slow
+def test_rates_agree_with_the_decision(folder):
+    found = run("star.toml", workers=2, reducers=("fp16",), recorded=folder(iteration_s=1.2 * JOB.iteration_s))
+    (crossing,) = found.verdict.break_even
+    for rate_Bps, decision in ((0.9 * crossing.at_Bps, "use"), (1.1 * crossing.at_Bps, "undecided")):
+        there = predicted("mine", overrides=(f"nic.rate={rate_Bps:.0f}B/s",))
+        assert there.verdict.decision == decision
+
+
+@pytest.mark.slow
+def test_the_screen_and_json_have_measured_beside_predicted(folder, capsys):
+    command = ["run", "--recorded", folder(), "--topology", "star.toml", "--workers", "2", "--reducer", "fp16"]
+    assert main([*command, "--json", "-"]) == 0
+    text = capsys.readouterr().out
+    found = json.loads(text)
+    assert found["recorded"]["measured_iteration_s"] == JOB.iteration_s
+    assert found["recorded"]["measured"]["other_s"] == ONE_BUCKET.other_s
+    assert Result.load(text).recorded.predicted == Result.load(text).recorded.predicted
+    assert Result.load(text).recorded.error == found["results"][0]["recorded_error"]
+    assert main(command) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    assert "the recorded job on its own network of 430.1 Mbps, measured -> predicted:" in shown
+
+
+def test_without_times_of_the_network_a_line_says_how(folder):
+    found = predicted(folder(all_reduces=()))
+    assert found.recorded is None
+    assert any("record it with network=True" in note for note in found.caveats)
+
+
+@pytest.mark.slow
+def test_buckets_are_those_that_were_recorded(folder):
+    assert predicted(folder(buckets=((NAMES[1],), (NAMES[0],)))).results[0].iteration.buckets == 2
+    assert predicted(folder()).results[0].iteration.buckets == 1
+    # By the limits of DDP, of which the first is 1 MiB.
+    assert predicted("mine", discipline="ddp").results[0].iteration.buckets == 2
+    assert predicted(folder(buckets=())).results[0].iteration.buckets == 2
+
+
+@pytest.mark.slow
+def test_ranks_that_share_the_model_have_buckets_of_their_part(folder):
+    found = predicted(folder(), workers=4, groups="pp=2")
+    assert found.results[0].iteration.buckets == 1
+    assert found.recorded.predicted.forward_s == pytest.approx(FORWARD_S)
+
+
+def test_processes_take_turns_on_processors(folder):
+    """Four on two processors compute for twice as long as two, as recorded."""
+    two, four = (predicted(folder(), workers=workers).results[0].iteration for workers in (2, 4))
+    assert (four.forward, four.backward) == pytest.approx((2 * two.forward, 2 * two.backward))
+
+
+CODECS = """
+[gpu.cpu]
+kind = "measured"
+source = "a test"
+memory_bandwidth = "1GB/s"
+memory_efficiency = 1.0
+kernel_launch = "1us"
+host_sync = "0us"
+dense_encode_passes = 2
+dense_decode_passes = 2
+hook_copy = "500MB/s"
+[codec.fp16]
+factor = {factor}
+"""
+
+
+@pytest.mark.parametrize("workers", [2, 4])
+def test_codecs_are_charged_as_measured(folder, workers):
+    """Casts of 6 bytes a value each way by their factor, copies, and turns of processes that share processors."""
+    recorded = folder()
+    Path("mine/codecs.toml").write_text(CODECS.format(factor=3.0), "utf-8")
+    found = predicted(recorded, workers=workers)
+    assert found.gpu == "cpu"
+    casts_s = 3.0 * 2 * (6 * 2 * BYTES / 4 / 1e9 + 1e-6)
+    copies_s = 2 * BYTES / 500e6
+    assert found.results[1].iteration.codec == pytest.approx(workers / 2 * (casts_s + copies_s), rel=1e-3)
+    assert found.results[0].iteration.codec == 0
+
+
+def test_a_factor_of_no_number_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("cpu.toml").write_text(CODECS.format(factor='"fast"'), "utf-8")
+    with pytest.raises((TopologyError, OptionError), match=r"codec\.fp16\.factor|factor"):
+        load_gpu("./cpu.toml")
+
+
+def test_constants_and_factors_come_back_from_times_that_they_were_made_of():
+    """Of casts that are slow, selections and products, each in five sizes, with copies."""
+    kinds = {"fp16": lambda n: cast(n, "encode"), "topk": lambda n: select(n, n // 100)}
+    kinds["powersgd"] = lambda n: multiply_cost(n // 64, 64, 4)
+    factors, measured = {"fp16": 3.0, "topk": 1.0, "powersgd": 0.5}, []
+    for name, cost in kinds.items():
+        for values in (10**4, 10**5, 3 * 10**5, 10**6, 3 * 10**6):
+            work = cost(values)
+            own_s = work.bytes_moved / 2e9 + 5e-6 * work.launches
+            measured.append((name, [work], factors[name] * own_s + 4 * values / 800e6, 4 * values))
+    found = fit_codecs(measured)
+    assert found.median_error < 0.05
+    assert found.factors["fp16"] / found.factors["topk"] == pytest.approx(3, rel=0.3)
+
+
+def test_the_file_charges_what_was_fitted(tmp_path):
+    """One reducer in one size: it takes what was measured, with conversions of tables and steps of the host."""
+    work = replace(cast(10**6, "encode"), dense_encode_bytes=10**6, host_steps=10**4)
+    found = fit_codecs([("fp16", [work], 0.02, 4 * 10**6)])
+    (tmp_path / "cpu.toml").write_text(found.text, "utf-8")
+    cpu = load_gpu(str(tmp_path / "cpu.toml"))
+    alone_s = work_ps(work, cpu.for_codec("fp16", 1.0)) / 1e12
+    assert alone_s + 4e6 / cpu.hook_copy_Bps == pytest.approx(0.02, rel=1e-3)
+    assert work_ps(work, cpu.for_codec("fp16", 2.0)) == pytest.approx(2 * 1e12 * alone_s, rel=1e-6)
+    assert load_gpu("a100").for_codec("fp16", 2.0) == load_gpu("a100")
+
+
+@pytest.mark.slow
+def test_codecs_are_measured_between_processes(folder, capsys):
+    pytest.importorskip("torch")
+    folder()
+    assert main(["dev", "calibrate", "codecs", "--recorded", "mine", "--reducer", "fp16", "-q"]) == 0
+    gpu = load_gpu("./mine/codecs.toml")
+    assert dict(gpu.codecs)["fp16"] > 0
+    assert main(["dev", "calibrate", "codecs", "--reducer", "fp16", "--json", "-"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [each["size_bytes"] for each in found["times"]] == [1024000, 2048000, 5024000]
+    assert predicted("mine").results[1].iteration.codec > 0
+
+
+@pytest.mark.slow
+def test_the_explorer_answers_as_the_run(folder, tmp_path):
+    spec = RunSpec.of("star.toml", workers=(2,), reducers=("fp16",), recorded=folder(iteration_s=1.2 * JOB.iteration_s))
+    explorer = Explorer.of_spec(spec, tmp_path)
+    (outcome,) = compute_jobs([explorer.job(explorer.cell({}))])
+    explorer.store.close()
+    asked = run(spec=spec, break_even=False)
+    assert [line.iteration_s for line in outcome.lines] == [row.iteration_s for row in asked.results]
+    plain = run(spec=replace(spec, recorded=None), break_even=False)
+    assert outcome.lines[0].iteration_s > 1.1 * plain.results[0].iteration_s
