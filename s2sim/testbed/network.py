@@ -272,8 +272,11 @@ def _processes(spaces: list[str]) -> tuple[int, ...]:
     return tuple(sorted(each for each in processes if within & set(identities([Path(f"/proc/{each}/ns/net")]))))
 
 
-def build_testbed(layout: net.NetworkLayout) -> None:
-    """Create a testbed, removing its parts on failure; `OptionError` if it exists, `S2SimError` if not permitted."""
+def build_testbed(layout: net.NetworkLayout, *, note: str = "") -> None:
+    """Create a testbed, removing its parts on failure; `OptionError` if it exists, `S2SimError` if not permitted.
+
+    A ``note`` stands on the loopback interface of its switches from the first moment on.
+    """
     check_privileges()
     if layout.name in list_testbed_names():
         raise OptionError(
@@ -283,6 +286,8 @@ def build_testbed(layout: net.NetworkLayout) -> None:
     # Of two that make the same testbed at once, one alone gets this namespace, and the other leaves it be.
     run_tool("ip", "netns", "add", layout.switch)
     try:
+        if note:
+            run_tool("ip", "link", "set", "lo", "alias", note, namespace=layout.switch)
         workers = range(layout.workers)
         run_tool_batch("ip", [f"netns add {layout.namespace(worker)}" for worker in workers])
         settings = {layout.namespace(worker): worker_settings(layout) for worker in workers}
@@ -302,9 +307,27 @@ def build_testbed(layout: net.NetworkLayout) -> None:
 
 @contextmanager
 def temporary_testbed(layout: net.NetworkLayout) -> Iterator[net.NetworkLayout]:
-    """Make a testbed for as long as a block runs, and remove it however that ends."""
-    build_testbed(layout)
+    """Make a testbed for as long as a block runs, and remove it however that ends.
+
+    One of the same name whose process was killed before it could remove it is removed first.
+    """
+    if layout.name in list_testbed_names():
+        with suppress(S2SimError, ValueError):
+            (shown,) = json.loads(run_tool("ip", "-json", "link", "show", "lo", namespace=layout.switch))
+            note = shown.get("ifalias", "")
+            process, _, _ = note.partition(" ")
+            if process.isdecimal() and _process_note(int(process)) != note:
+                remove_testbed(layout.name)
+    build_testbed(layout, note=_process_note(os.getpid()))
     try:
         yield layout
     finally:
         remove_testbed(layout.name)
+
+
+def _process_note(process: int) -> str:
+    """Return the number of a process and the clock tick at which it began, "" if it has ended."""
+    try:
+        return f"{process} {Path(f'/proc/{process}/stat').read_text('ascii', 'replace').rpartition(')')[2].split()[19]}"
+    except (OSError, IndexError):
+        return ""

@@ -160,6 +160,24 @@ def test_a_temporary_testbed_goes_however_its_block_ends(apart, ending):
     assert apart.namespaces() == []
 
 
+def test_the_temporary_testbed_of_a_killed_process_is_made_anew(apart):
+    program = f"{BUILD}with temporary_testbed(NetworkLayout('a', 2, 2)):\n    print('made', flush=True)\n    input()"
+    command = apart.command(sys.executable, "-c", program)
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as first:
+        assert first.stdout.readline() == "made\n"
+        # It runs, and nobody else takes its testbed.
+        second = apart.run(sys.executable, "-c", program, input="\n")
+        assert "there is a testbed a" in second.stderr
+        first.kill()
+    assert len(apart.namespaces()) == 3
+    third = apart.run(sys.executable, "-c", program, input="\n")
+    assert (third.returncode, third.stdout) == (0, "made\n"), third.stderr
+    assert apart.namespaces() == []
+    # What `up` made belongs to no process.
+    apart.python(f"{BUILD}build_testbed(NetworkLayout('a', 2, 2))")
+    assert "there is a testbed a" in apart.run(sys.executable, "-c", program, input="\n").stderr
+
+
 def test_what_fails_midway_is_undone(apart):
     # The address plan has no such worker, so that the last lines of making it fail.
     program = (
