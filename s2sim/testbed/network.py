@@ -272,22 +272,27 @@ def _processes(spaces: list[str]) -> tuple[int, ...]:
     return tuple(sorted(each for each in processes if within & set(identities([Path(f"/proc/{each}/ns/net")]))))
 
 
-def build_testbed(layout: net.NetworkLayout, *, note: str = "") -> None:
+def build_testbed(layout: net.NetworkLayout, *, owner: str = "") -> None:
     """Create a testbed, removing its parts on failure; `OptionError` if it exists, `S2SimError` if not permitted.
 
-    A ``note`` stands on the loopback interface of its switches from the first moment on.
+    One whose owner, a process as `_process_note` writes it, was killed before it removed it is made anew.
     """
     check_privileges()
     if layout.name in list_testbed_names():
-        raise OptionError(
-            f"there is a testbed {layout.name}: take another --name, or remove it with s2sim dev testbed down "
-            f"{layout.name}"
-        )
+        process, _, _ = (note := _owner_note(layout.switch)).partition(" ")
+        if not process.isdecimal():
+            raise OptionError(
+                f"there is a testbed {layout.name}: take another --name, or remove it with s2sim dev testbed down "
+                f"{layout.name}"
+            )
+        if _process_note(int(process)) == note:
+            raise OptionError(f"process {process} measures on testbed {layout.name}: wait until it has ended")
+        remove_testbed(layout.name)
     # Of two that make the same testbed at once, one alone gets this namespace, and the other leaves it be.
     run_tool("ip", "netns", "add", layout.switch)
     try:
-        if note:
-            run_tool("ip", "link", "set", "lo", "alias", note, namespace=layout.switch)
+        if owner:
+            run_tool("ip", "link", "set", "lo", "alias", owner, namespace=layout.switch)
         workers = range(layout.workers)
         run_tool_batch("ip", [f"netns add {layout.namespace(worker)}" for worker in workers])
         settings = {layout.namespace(worker): worker_settings(layout) for worker in workers}
@@ -307,22 +312,20 @@ def build_testbed(layout: net.NetworkLayout, *, note: str = "") -> None:
 
 @contextmanager
 def temporary_testbed(layout: net.NetworkLayout) -> Iterator[net.NetworkLayout]:
-    """Make a testbed for as long as a block runs, and remove it however that ends.
-
-    One of the same name whose process was killed before it could remove it is removed first.
-    """
-    if layout.name in list_testbed_names():
-        with suppress(S2SimError, ValueError):
-            (shown,) = json.loads(run_tool("ip", "-json", "link", "show", "lo", namespace=layout.switch))
-            note = shown.get("ifalias", "")
-            process, _, _ = note.partition(" ")
-            if process.isdecimal() and _process_note(int(process)) != note:
-                remove_testbed(layout.name)
-    build_testbed(layout, note=_process_note(os.getpid()))
+    """Make a testbed for as long as a block runs, and remove it however that ends."""
+    build_testbed(layout, owner=_process_note(os.getpid()))
     try:
         yield layout
     finally:
         remove_testbed(layout.name)
+
+
+def _owner_note(switch: str) -> str:
+    try:
+        (shown,) = json.loads(run_tool("ip", "-json", "link", "show", "lo", namespace=switch))
+    except (S2SimError, ValueError):
+        return ""
+    return str(shown.get("ifalias", ""))
 
 
 def _process_note(process: int) -> str:
