@@ -4,8 +4,9 @@ from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from math import ceil
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 import numpy as np
 import simpy
@@ -104,7 +105,28 @@ def run_until(env: simpy.Environment, over: simpy.Event) -> bool:
     return over.processed
 
 
-@dataclass(frozen=True, slots=True)
+class RankWork(NamedTuple):
+    """What equal ranks did: their script, and phase, start and end in picoseconds of each piece of work."""
+
+    script: Script
+    spent: tuple[tuple[Phase, int, int], ...]
+
+    def work_ps(self, phase: Phase) -> int:
+        """Return all work of a phase, hidden or not."""
+        return sum(end_ps - start_ps for other, start_ps, end_ps in self.spent if other == phase)
+
+    def exposed_ps(self, phase: Phase, completed: Sequence[CompletedCalls]) -> int:
+        """Return the work of a phase at positive times during which none of the ranks' collectives was in flight."""
+        work = as_intervals([(max(start, 0), end) for other, start, end in self.spent if other == phase])
+        if not len(work):
+            return 0
+        posted = {step.call for step in self.script if isinstance(step, Post)}
+        own = as_intervals([(each.start_ps, each.end_ps) for each in completed if posted.intersection(each.calls)])
+        points = np.unique(np.concatenate([work, own]))
+        return int(np.diff(points)[is_covered(work, points) & ~is_covered(own, points)].sum())
+
+
+@dataclass(frozen=True)
 class Replay:
     """One communication phase in simulated time, which begins when the gradients are complete.
 
@@ -113,13 +135,41 @@ class Replay:
     """
 
     total_ps: int  # Of the slowest rank
-    encode_ps: int  # Its GPU work that collectives in flight do not hide
-    decode_ps: int
     launches: tuple[Launch, ...]  # In the order of starts
     completed: tuple[CompletedCalls, ...]  # In the order of posting
-    effects: tuple[Effect, ...] = ()  # Of transient faults
-    encode_work_ps: int = 0  # All of its GPU work, hidden or not
-    decode_work_ps: int = 0
+    effects: tuple[Effect, ...]  # Of transient faults
+    steps: int
+    slowest: tuple[RankWork, ...]  # Of ranks that end together, the last
+
+    @cached_property
+    def _exposed(self) -> tuple[int, int, RankWork]:
+        """Work per step that collectives in flight do not hide, of ranks that end together the one with most of it."""
+        done = self.completed
+        each = [
+            (work.exposed_ps("encode", done) // self.steps, work.exposed_ps("decode", done) // self.steps, work)
+            for work in self.slowest
+        ]
+        return max(each, key=lambda item: (item[0] + item[1], item[0]))
+
+    @property
+    def encode_ps(self) -> int:
+        """The slowest rank's GPU work before it sends that collectives in flight do not hide."""
+        return self._exposed[0]
+
+    @property
+    def decode_ps(self) -> int:
+        """The same of work on what it has received."""
+        return self._exposed[1]
+
+    @property
+    def encode_work_ps(self) -> int:
+        """All of its GPU work before it sends, hidden or not."""
+        return self._exposed[2].work_ps("encode") // self.steps
+
+    @property
+    def decode_work_ps(self) -> int:
+        """The same of work on what it has received."""
+        return self._exposed[2].work_ps("decode") // self.steps
 
     @property
     def communication_ps(self) -> int:
@@ -168,9 +218,6 @@ class _RankClass:
             yield self.env.timeout(self.delay_ps)
         yield from run_script(self.env, self.script, calls, communicators, self)
         self.finish_ps = int(self.env.now)
-
-    def work_ps(self, phase: Phase) -> int:
-        return sum(end_ps - start_ps for other, start_ps, end_ps in self.spent if other == phase)
 
 
 def replay(
@@ -239,22 +286,10 @@ def replay(
     works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.spent)
     effects = (*(disturbance.effects() if disturbance else ()), *effects_on_work(faults, works=works))
     total_ps = max(rank_class.finish_ps for rank_class in classes) // recording.steps
-    replays = [
-        Replay(
-            total_ps=total_ps,
-            encode_ps=_exposed_ps(rank_class, "encode", completed) // recording.steps,
-            decode_ps=_exposed_ps(rank_class, "decode", completed) // recording.steps,
-            launches=launches,
-            completed=completed,
-            effects=effects,
-            encode_work_ps=rank_class.work_ps("encode") // recording.steps,
-            decode_work_ps=rank_class.work_ps("decode") // recording.steps,
-        )
-        for rank_class in classes
-        if rank_class.finish_ps // recording.steps == total_ps
-    ]
-    # Of ranks that end together the one with most work.
-    return max(replays, key=lambda item: (item.encode_ps + item.decode_ps, item.encode_ps))
+    slowest = tuple(
+        RankWork(each.script, tuple(each.spent)) for each in classes if each.finish_ps // recording.steps == total_ps
+    )
+    return Replay(total_ps, launches, completed, effects, recording.steps, slowest)
 
 
 def _before_gradient(script: Script) -> Script:
@@ -263,14 +298,3 @@ def _before_gradient(script: Script) -> Script:
         return ()
     part = script[: script.index(AwaitGradient())]
     return (*part, Wait(tuple(step.call for step in part if isinstance(step, Post))))
-
-
-def _exposed_ps(ranks: _RankClass, phase: Phase, completed: Sequence[CompletedCalls]) -> int:
-    """Return the work of a phase at positive times during which none of the ranks' collectives was in flight."""
-    posted = {step.call for step in ranks.script if isinstance(step, Post)}
-    own = as_intervals([(each.start_ps, each.end_ps) for each in completed if posted.intersection(each.calls)])
-    work = as_intervals([(max(start, 0), end) for other, start, end in ranks.spent if other == phase])
-    if not len(work):
-        return 0
-    points = np.unique(np.concatenate([work, own]))
-    return int(np.diff(points)[is_covered(work, points) & ~is_covered(own, points)].sum())

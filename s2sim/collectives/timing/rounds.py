@@ -94,6 +94,8 @@ class RoundTimes:
         routes = way.routes if len(messages) == len(way.routes.latency_ps) else way.routes.take(messages)
         if self._release == "sent":
             routes = replace(routes, latency_ps=np.zeros_like(routes.latency_ps))
+            if self._ways.kept is not None:
+                return self._ways.kept.sent_ps(routes, sent.bytes[messages], capacity)
         return solve_batch_ps(routes, np.zeros(len(messages), np.int64), sent.bytes[messages], capacity)
 
     def time_ps(self, sent: Round) -> int:

@@ -50,7 +50,8 @@ def wrap(reducer: Reducer, options: dict[str, str]) -> Reducer:
 def with_feedback(reducer: Reducer) -> Reducer:
     """Return a reducer as training would run it: with error feedback where it needs some and has none."""
     if isinstance(reducer, steps.LocalSteps):
-        return reducer.around(with_feedback(reducer.inner))
+        inner = with_feedback(reducer.inner)
+        return reducer if inner is reducer.inner else reducer.around(inner)
     return error_feedback.ErrorFeedback(reducer) if reducer.traits.feedback == "needed" else reducer
 
 
