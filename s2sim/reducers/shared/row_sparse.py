@@ -6,6 +6,7 @@ max, or one float32 with a sum, as in the S2 authors' published code.
 """
 
 from collections.abc import Iterable, Sequence
+from math import prod
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -49,8 +50,17 @@ def pack_values(tables: Sequence[RowSparse], held: GradientDtype) -> Array:
 
 def unpack_values(values: Array, supports: Sequence[RowSparse]) -> Tables:
     """Return the tables of `pack_values`, from tables with the same rows."""
-    parts = np.split(widen(values), np.cumsum([table.values.size for table in supports], dtype=np.int64))
-    return [table.with_values(part.reshape(table.values.shape)) for part, table in zip(parts, supports, strict=False)]
+    return _with_packed_values(values, [(table.rows, table.shape) for table in supports])
+
+
+def _with_packed_values(values: Array, supports: Iterable[tuple[Ints, tuple[int, ...]]]) -> Tables:
+    """Return the tables of some rows and shapes, from the values of all."""
+    values, tables, start = widen(values), [], 0
+    for rows, shape in supports:
+        stop = start + len(rows) * prod(shape[1:])
+        tables.append(RowSparse(rows, values[start:stop].reshape(len(rows), *shape[1:]), shape))
+        start = stop
+    return tables
 
 
 def sum_known_rows(parts: Sequence[Tables], supports: Sequence[RowSparse]) -> Tables:
@@ -144,10 +154,9 @@ def unpack_tables(message: Message, shapes: Sequence[tuple[int, ...]]) -> list[R
     for stored, shape in zip(header[:start].view("<u4").tolist(), shapes, strict=True):
         keys = header[start : start + key_bytes(stored, shape[0])]
         is_list = uses_key_list(stored, shape[0])
-        rows = keys.view("<u4").astype(np.int64) if is_list else unpack_positions(keys, shape[0])
-        supports.append(rows_without_values(rows, shape))
+        supports.append((keys.view("<u4").astype(np.int64) if is_list else unpack_positions(keys, shape[0]), shape))
         start += len(keys)
-    return unpack_values(values, supports)
+    return _with_packed_values(values, supports)
 
 
 def sum_tables(parts: Sequence[RowSparse], rows: Ints | None = None) -> RowSparse:
@@ -158,11 +167,13 @@ def sum_tables(parts: Sequence[RowSparse], rows: Ints | None = None) -> RowSpars
     rows, width = union_of(parts) if rows is None else rows, parts[0].width
     total = np.zeros((len(rows), *parts[0].shape[1:]), np.float32)
     batch: list[RowSparse] = []
+    size = 0
     with refuse_overflow():
         for index, part in enumerate(parts, 1):
             # Large parts are added one by one, small ones in one batch.
             batch.append(part)
-            if sum(table.values.size for table in batch) < _VALUES_AT_ONCE and index < len(parts):
+            size += part.values.size
+            if size < _VALUES_AT_ONCE and index < len(parts):
                 continue
             positions = np.searchsorted(rows, np.concatenate([table.rows for table in batch]))
             values = np.concatenate([table.values for table in batch])
@@ -171,7 +182,7 @@ def sum_tables(parts: Sequence[RowSparse], rows: Ints | None = None) -> RowSpars
             else:
                 elements = np.add.outer(positions * width, np.arange(width))
                 np.add.at(total.reshape(-1), elements.reshape(-1), values.reshape(-1))
-            batch = []
+            batch, size = [], 0
     return RowSparse(rows, total, parts[0].shape)
 
 
