@@ -8,7 +8,7 @@ takes longer than all of a small run's search.
 import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from math import sqrt
 
@@ -200,6 +200,7 @@ def scan_rates(
             reasons[row.reducer], ends[row.reducer] = reason, (False, False)
         else:
 
+            @cache
             def times_at(rate_Bps: float, row: Row = row) -> Times:
                 dense, own = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, row.reducer)
                 if extrapolation is None or row.extrapolated is None or own >= dense:

@@ -68,6 +68,7 @@ class RateReplays:
         self._choices: dict[tuple[float, str], tuple[tuple[str, str] | None, ...]] = {}
         self._phases: dict[tuple[float, str], int] = {}
         self._plain: dict[tuple[float, int], Timer] = {}
+        self._plain_ways: dict[int, RouteTable] = {}
 
     def dense_at(self, rate_Bps: float) -> int:
         """Return dense's time in picoseconds."""
@@ -110,7 +111,10 @@ class RateReplays:
     def plain_timer(self, rate_Bps: float, ranks: int) -> Timer:
         """Return the timer of some ranks on the plain cluster at a rate, by which extrapolation is checked."""
         if (rate_Bps, ranks) not in self._plain:
-            self._plain[rate_Bps, ranks] = self._at(rate_Bps).plain().timer(ranks)
+            plain = self._at(rate_Bps).plain()
+            ways = self._plain_ways[ranks] = self._plain_ways.get(ranks) or plain.route_table(ranks)
+            ways.kept = ways.kept or KeptSchedules(ways)
+            self._plain[rate_Bps, ranks] = plain.timer(ranks, ways)
         return self._plain[rate_Bps, ranks]
 
     def _at(self, rate_Bps: float) -> ReducerScenario:

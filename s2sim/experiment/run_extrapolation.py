@@ -50,12 +50,25 @@ class PhaseCheck:
     predicted: Recording
     recorded: Recording
 
+    def _runs(self, timer: Timer) -> list[ExecutedRecording]:
+        return [ExecutedRecording(each, self.scenario, timer) for each in (self.predicted, self.recorded)]
+
     def errors(self, timer: Timer) -> tuple[float, float]:
         """Return predicted over recorded less 1, of the busiest rank's bytes and the phase's time; none on one rank."""
-        runs = [ExecutedRecording(each, self.scenario, timer) for each in (self.predicted, self.recorded)]
-        pairs = [int(run.traffic()[0].max()) for run in runs], [run.replay.total_ps for run in runs]
-        of_bytes, of_time = (guess / truth - 1 if truth else 0.0 for guess, truth in pairs)
-        return of_bytes, of_time
+        runs = self._runs(timer)
+        return _relative(*(int(run.traffic()[0].max()) for run in runs)), _relative(*(_total_ps(run) for run in runs))
+
+    def error_of_time(self, timer: Timer) -> float:
+        """Return that of the phase's time alone."""
+        return _relative(*map(_total_ps, self._runs(timer)))
+
+
+def _total_ps(run: ExecutedRecording) -> int:
+    return run.replay.total_ps
+
+
+def _relative(guess: int, truth: int) -> float:
+    return guess / truth - 1 if truth else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +311,7 @@ class RunExtrapolation:
         """Return by which factor, 1 or more, a time may be off where ``timer_of`` has plain timers by ranks."""
         phases = [check.phase for check in self.checks if check.reducer == reducer]
         phases += [phase for _, phase in self.transfers.get(reducer, ())]
-        return worst_factor(phase.errors(timer_of(phase.recorded.workers))[1] for phase in phases)
+        return worst_factor(phase.error_of_time(timer_of(phase.recorded.workers)) for phase in phases)
 
     def sentence(self) -> str:
         """Return the extent of the extrapolation and its measured errors in one sentence."""

@@ -10,7 +10,7 @@ import numpy as np
 
 from s2sim.arrays import Array, Bits, Floats32
 from s2sim.codecs.bits import pack_integers, unpack_integers
-from s2sim.gradients.gradient import Gradient, to_dense
+from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import ErrorBound, PostOptions, Program, Rank, Reduced, Reducer, Waits
 from s2sim.reducers.reduction import refuse_overflow
@@ -23,9 +23,18 @@ def layer_vectors(gradient: Gradient) -> list[Floats32]:
     return [to_dense(layer).reshape(-1) for layer in gradient.layers]
 
 
-def flat_vector(gradient: Gradient) -> Floats32:
-    """Return the concatenated elements of all layers, zeros included, float32 of shape (n,)."""
-    return np.concatenate([np.empty(0, np.float32), *layer_vectors(gradient)])
+def flat_vector(gradient: Gradient, least: int = 0) -> Floats32:
+    """Return all elements of all layers, float32 of shape (n,), or of shape (``least``,) with zeros at the end."""
+    vector = np.zeros(max(gradient.size, least), np.float32)
+    start = 0
+    for layer in gradient.layers:
+        part = vector[start : start + layer.size].reshape(layer.shape)
+        if isinstance(layer, RowSparse):
+            part[layer.rows] = layer.values
+        else:
+            part[...] = layer
+        start += layer.size
+    return vector
 
 
 def from_layer_vectors(vectors: Sequence[Floats32], like: Gradient) -> Gradient:

@@ -227,7 +227,7 @@ class OmniReduce(Reducer):
         n, count = gradient.size, -(-gradient.size // self.block)
         hashing.check_key_space(0, count)
         block_bytes = self.block * cost.VALUE_BYTES + cost.INDEX_BYTES
-        table = np.pad(flat_vector(gradient), (0, count * self.block - n)).reshape(count, self.block)
+        table = flat_vector(gradient, count * self.block).reshape(count, self.block)
         held = np.flatnonzero((table != 0).any(axis=1))
         # The vector is read for a bitmap of its blocks, and those that are not all zero are copied.
         rank.work(Work("encode", gradient.nbytes + 2 * len(held) * block_bytes, launches=1 + cost.SELECT_LAUNCHES))
@@ -266,5 +266,7 @@ class OmniReduce(Reducer):
     def _read(self, message: BlocksMessage) -> tuple[Ints, Floats32]:
         """Return the numbers of a message's blocks and their values, with zeros after the end of the vector."""
         numbers, flat = message
-        values = np.pad(floats.widen(flat), (0, len(numbers) * self.block - len(flat)))
+        values = floats.widen(flat)
+        if beyond := len(numbers) * self.block - len(flat):
+            values = np.pad(values, (0, beyond))
         return numbers.astype(np.int64), values.reshape(len(numbers), self.block)
