@@ -142,6 +142,7 @@ def run_calibration(
         constants = tuple(each.fitted(np.exp(each.interval(log, sure))) for each, log, sure, known in found if known)
         points = fitted.points
         sizes = [point.size_bytes for point in points]
+        held_out = median_error(points, "held_out_s")
         within = FittedRange(
             topology=machine_text(machine.topology, spec.overrides),
             collectives=tuple(sorted({run.kind for run in runs})),
@@ -152,8 +153,8 @@ def run_calibration(
             points=len(points),
             median_error_before=median_error(points, "before_s") or 0.0,
             median_error_after=median_error(points, "after_s") or 0.0,
-            # As a file of constants tells it: the last digits are those of a processor.
-            median_error_held_out=float(f"{median_error(points, 'held_out_s'):.4g}"),
+            # The last digits are those of a processor.
+            median_error_held_out=None if held_out is None else float(f"{held_out:.4g}"),
             versions=measured.versions,
             logs=measured.origins,
         )
