@@ -137,6 +137,14 @@ class Gradient:
         return Gradient(self.names, tuple(map_values(layer, function) for layer in self.layers))
 
 
+def add_into(total: Array, layer: Layer) -> None:
+    """Add a layer to an array of its shape, in place."""
+    if isinstance(layer, RowSparse):
+        total[layer.rows] += layer.values
+    else:
+        total += layer
+
+
 def average(total: Gradient, ranks: int) -> Gradient:
     """Return a sum over ``ranks`` ranks divided by their number."""
     return total.map(lambda values: values / ranks)
@@ -145,10 +153,7 @@ def average(total: Gradient, ranks: int) -> Gradient:
 def _add_layers(left: Layer, right: Layer, sign: int) -> Layer:
     if not isinstance(left, RowSparse) or not isinstance(right, RowSparse):
         dense = np.array(to_dense(left))
-        if isinstance(right, RowSparse):
-            dense[right.rows] += sign * right.values
-        else:
-            dense += sign * right
+        add_into(dense, map_values(right, lambda values: sign * values))
         return dense
     if np.array_equal(left.rows, right.rows):
         return left.with_values(left.values + sign * right.values)

@@ -10,7 +10,7 @@ import numpy as np
 from s2sim.arrays import Floats32, Ints
 from s2sim.codecs.floats import widen
 from s2sim.errors import OptionError
-from s2sim.gradients.gradient import Gradient, add, average, subtract, to_dense
+from s2sim.gradients.gradient import Gradient, add, add_into, average, subtract, to_dense
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, wait_all
 from s2sim.reducers.shared.gathered import from_layer_vectors, layer_vectors
@@ -235,29 +235,34 @@ class DiLoCo(Reducer):
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         """Move, exchange the fragment whose turn it is, and go on from what has come of an earlier one."""
-        updates = layer_vectors(gradient)
-        zeros = list(map(np.zeros_like, updates))
-        before, b, outer = self.moved or zeros, list(self.b or zeros), list(self.outer or zeros)
-        moved = list(map(np.add, before, updates))
+        layers = list(gradient.layers)
+        if self.moved is None:
+            self.moved, self.b, self.outer = ([np.zeros(layer.size, np.float32) for layer in layers] for _ in range(3))
+        moved, b, outer = self.moved, self.b or [], self.outer or []
         rank.work(cost.add(gradient.size))
         rate, momentum, mix = map(np.float32, (self.rate, self.momentum, self.mix))
-        for fragment in range(min(self.fragments, len(updates))):
-            layers = range(fragment, len(updates), self.fragments)
-            since = rank.step + 1 - self.h * (fragment + 1) // self.fragments  # Steps since its first exchange
-            if since >= 0 and since % self.h == 0:
-                Delta = from_layer_vectors([moved[place] for place in layers], select_layers(gradient, layers))
+        fragments = range(min(self.fragments, len(layers)))
+        places = [range(fragment, len(layers), self.fragments) for fragment in fragments]
+        # Steps since the first exchange of each
+        since = [rank.step + 1 - self.h * (fragment + 1) // self.fragments for fragment in fragments]
+        ending = [each >= self.delay and (each - self.delay) % self.h == 0 for each in since]
+        before = {place: moved[place].copy() for own, ends in zip(places, ending, strict=True) if ends for place in own}
+        for place, layer in enumerate(layers):
+            add_into(moved[place].reshape(layer.shape), layer)
+        for own, steps, ends in zip(places, since, ending, strict=True):
+            if steps >= 0 and steps % self.h == 0:
+                Delta = from_layer_vectors([moved[place] for place in own], select_layers(gradient, own))
                 reduced = yield from self._exchange().reduce(rank, Delta)
-                for place, mean in zip(layers, layer_vectors(reduced.mean), strict=True):
+                for place, mean in zip(own, layer_vectors(reduced.mean), strict=True):
                     b[place] = momentum * b[place] + mean
                     outer[place] = rate * (mean + momentum * b[place] if self.nesterov else b[place])
                 rank.work(cost.add(2 * Delta.size))
-            if since >= self.delay and (since - self.delay) % self.h == 0:
-                for place in layers:
-                    updates[place] = outer[place] + mix * (moved[place] - outer[place]) - before[place]
-                    moved[place] = mix * (moved[place] - outer[place])
-                    rank.work(cost.add(len(moved[place])))
-        self.moved, self.b, self.outer = moved, b, outer
-        update = from_layer_vectors(updates, gradient)
+            for place in own if ends else ():
+                vector = outer[place] + mix * (moved[place] - outer[place]) - before[place]
+                layers[place] = vector.reshape(layers[place].shape)
+                moved[place] = mix * (moved[place] - outer[place])
+                rank.work(cost.add(len(moved[place])))
+        update = Gradient(gradient.names, tuple(layers))
         return Reduced(update, sent=lambda: update)
 
     def _exchange(self) -> Reducer:
