@@ -44,6 +44,14 @@ TOPOLOGIES = ("fat-tree", "leaf-spine", "dgx-a100", "dgx-h100", "single-switch",
 REDUCERS = ("fp16", "bf16", "topk:density=0.01", "union", "s2-exact", "powersgd", "qsgd", "s2:rows=3,cells=2", "int8")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def recorded_once(tmp_path_factory):
+    """Take what reducers record from a store: here the same gradients are asked at many rates."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("S2SIM_CACHE", str(tmp_path_factory.mktemp("store")))
+        yield
+
+
 def draw_run(seed):
     generator = random.Random(seed)
     density, rows = generator.choice([0.01, 0.05]), generator.choice([2000, 100_000])
