@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from typing import Self, TypeVar
 
 import numpy as np
@@ -20,8 +21,9 @@ from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.scenario.training import RankWork
 from s2sim.libraries.lowering import LoweredCall
 from s2sim.reducers.script import Call, HostSync, Recording, Work, ring_bytes, sum_over_ranks
+from s2sim.reducers.wrappers.error_feedback import feedback_work
 from s2sim.simulation.accounting import Iterations
-from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, merge_recordings
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, in_hook, merge_recordings
 from s2sim.simulation.iteration import replay_iterations
 from s2sim.simulation.plan import Plan, Watcher, local_work_ps, make_plan, work_ps
 from s2sim.simulation.run import Replay, replay
@@ -29,6 +31,8 @@ from s2sim.topology.cluster import Cluster
 from s2sim.units import PS_PER_S
 
 T = TypeVar("T")
+
+_VALUES = 2**20  # Of which the work of feedback is taken a value
 
 
 def group_identical_collectives(posted: Iterable[tuple[tuple[int, ...], Hashable]]) -> list[list[int]]:
@@ -142,7 +146,9 @@ class ExecutedRecording:
         training, scenario = scenario.training, scenario.for_codec(item.reducer.traits.name, item.recording.workers)
         costs = codec_costs(item.reducer, scenario.codec_as, 0 if training is None else training.host_loop_ps)
         if scenario.gpu.hook_copy_Bps is not None:
-            costs = replace(costs, copy_ps=VALUE_BYTES * PS_PER_S / scenario.gpu.hook_copy_Bps / 2)
+            # Half of it in encode and half in decode, of each value.
+            feedback_ps = sum(work_ps(work, scenario.gpu) for work in feedback_work(item.reducer, _VALUES)) / _VALUES
+            costs = replace(costs, copy_ps=(VALUE_BYTES * PS_PER_S / scenario.gpu.hook_copy_Bps + feedback_ps) / 2)
         tensors = ((), ()) if costs == KERNELS else scenario.tensor_sizes(item.reducer)
         return cls(item.recording, scenario, timer, item.exchange, costs, *tensors)
 
@@ -201,13 +207,19 @@ class ExecutedRecording:
         scenario, training = self.scenario, self.scenario.training
         if training is None:
             return None
+        exchange = self.bucket_exchanges
+        conditions = training.conditions(self.recording.workers, self.recording.steps, scenario.seed)
+        # A hook on processors has one thread; what has no codec is left to DistributedDataParallel.
+        scripts = (script for each in exchange for script in each.recording.distinct_scripts)
+        if scenario.gpu.hook_copy_Bps is not None and any(isinstance(step, Work) for step in chain(*scripts)):
+            exchange, conditions = in_hook(exchange), replace(conditions, one_at_a_time=True)
         return replay_iterations(
-            self.bucket_exchanges,
+            exchange,
             self.rank_work.compute,
             self.timer,
             scenario.gpu,
             scenario.library,
-            training.conditions(self.recording.workers, self.recording.steps, scenario.seed),
+            conditions,
             gathers=self.rank_work.gathers,
             faults=scenario.faults,
         )

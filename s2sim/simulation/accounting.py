@@ -23,6 +23,7 @@ class IterationSettings:
     accumulate: int = 1  # Mini-batches before gradients are exchanged
     idle_ps: int = 0  # Wait of ranks in each iteration for stages of a pipeline, before the last mini-batch
     processor_s_per_byte: float = 0.0  # Of a rank's compute that a collective beside it takes
+    one_at_a_time: bool = False  # Whether a bucket's program begins when that of the bucket before has ended
 
 
 @dataclass(frozen=True, slots=True, eq=False)

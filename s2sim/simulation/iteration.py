@@ -258,7 +258,9 @@ class _IterationReplay:
             ended: list[simpy.Event] = []
             if exchanges:
                 number = iteration // self._period
-                ended += [env.process(self._exchange_on(ranks, at, event, number)) for at, event in enumerate(ready)]
+                for at, event in enumerate(ready):
+                    before = ended[-1] if settings.one_at_a_time and 0 < at < self._buckets else None
+                    ended.append(env.process(self._exchange_on(ranks, at, event, number, before)))
             if ranks.late_ps:
                 yield ranks.device.run("forward", ranks.late_ps)
             queue = _GatherQueue(list(zip(ready, ended, strict=False))[self._buckets :], self._gathers.prefetch)
@@ -333,7 +335,9 @@ class _IterationReplay:
             if end in needed:
                 yield from queue.wait(ranks)
 
-    def _exchange_on(self, ranks: IterationRanks, at: int, ready: simpy.Event, number: int) -> Passing:
+    def _exchange_on(
+        self, ranks: IterationRanks, at: int, ready: simpy.Event, number: int, before: simpy.Event | None
+    ) -> Passing:
         """Run a program, and a bucket's share of the optimizer if layers are waited for separately."""
         leaving, settings = self._exchange[at], self._conditions
         env, script = ranks.device.env, ranks.scripts[at]
@@ -344,6 +348,8 @@ class _IterationReplay:
         ranks.programs += 1
         first_call = self._first_calls[-1] * number + self._first_calls[at]
         communicators = self._communicators_of(ranks)
+        if before is not None:
+            yield from program.wait(before)
         yield from run_script(env, script, leaving.recording.calls, communicators, program, first_call)
         if not settings.waits_for_all and self._compute.optimizer_ps:
             share = len(leaving.bucket.tensors) / max(1, len(self._compute.backward_ps))

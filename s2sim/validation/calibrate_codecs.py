@@ -19,6 +19,7 @@ from s2sim.pytorch.launch import ProcessPlace, run_job
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Work
+from s2sim.reducers.wrappers.error_feedback import feedback_work
 
 REDUCERS = tuple(
     dict.fromkeys(each for each in (*FOR_TABLES, *FOR_DENSE_LAYERS, *FOR_BOTH) if each not in ("dense", PREFETCH))
@@ -70,18 +71,19 @@ def calibrate_codecs(
 ) -> CodecCalibration:
     """Return what the codecs of reducers take of synthetic buckets, or of those of a recorded job's folder.
 
-    Two processes on loopback run them as a hook does, copies and the check for infinities included.
+    Two processes on loopback run them as a hook does: with copies, the check for infinities, and error feedback where
+    training needs it.
     """
     texts = [text for text in reducers or REDUCERS if not make_reducer(text).traits.warm]
     trace_name = _SYNTHETIC if recorded is None else f"{recorded}/{TRACE}"
     trace = load_trace(trace_name, workers=_PROCESSES)
     buckets = _SIZES if recorded is None else RecordedJob.read(recorded).buckets or (tuple(trace.gradient(0, 0).names),)
     tasks = [(text, names) for text in texts for names in buckets]
-    seconds = dict.fromkeys(range(len(tasks)), 0.0)
+    seconds: list[list[list[float]]] = [[] for _ in tasks]
     progress.start(_PROCESSES * len(tasks), "measuring codecs")
 
     def hear(_: int, told: Any) -> None:
-        seconds[told["task"]] = max(seconds[told["task"]], told["seconds"])
+        seconds[told["task"]].append(told["seconds"])
         progress.advance()
 
     arguments = {"trace": trace_name, "tasks": tasks}
@@ -94,11 +96,14 @@ def calibrate_codecs(
     coded: list[tuple[str, list[Work], float, int]] = []
     for number, (text, names) in enumerate(tasks):
         parts = [Gradient(tuple(names), tuple(dict(each)[name] for name in names)) for each in gradients]
-        script = run_reducer(make_reducer(text).fitted(parts, 0), parts).recording.scripts[0]
+        reducer = make_reducer(text).fitted(parts, 0)
+        script = run_reducer(reducer, parts).recording.scripts[0]
         # What sends a bucket densely has no codec there.
         if works := [step for step in script if isinstance(step, Work)]:
-            size_bytes = sum(4 * int(np.prod(layer.shape)) for layer in parts[0].layers)
-            coded.append((text, works, seconds[number] / turns, size_bytes))
+            values = parts[0].size
+            # Ranks wait for the slower of them in each step.
+            took_s = float(np.median(np.max(seconds[number], axis=0))) / turns
+            coded.append((text, [*works, *feedback_work(reducer, values)], took_s, 4 * values))
     return fit_codecs(coded)
 
 

@@ -19,6 +19,9 @@ from s2sim.gradients.write_trace import write_trace
 from s2sim.profiles.profile import ComputeProfile, tensor_timings
 from s2sim.profiles.read import AllReduceTime, IterationSeconds, RecordedJob, profile_text
 from s2sim.reducers.gpu_cost import cast, multiply_cost, select
+from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.script import Work
 from s2sim.simulation.plan import work_ps
 from s2sim.sweeps.compute import compute_jobs
 from s2sim.sweeps.explore import Explorer
@@ -264,6 +267,33 @@ def test_codecs_are_charged_as_measured(folder, workers):
     copies_s = 2 * BYTES / 500e6
     assert found.results[1].iteration.codec == pytest.approx(workers / 2 * (casts_s + copies_s), rel=1e-3)
     assert found.results[0].iteration.codec == 0
+
+
+def test_error_feedback_is_charged_where_a_hook_adds_it(folder):
+    """The residual is added, and what was sent taken out: twelve bytes a value each time."""
+    recorded = folder()
+    Path("mine/codecs.toml").write_text(CODECS.format(factor=3.0), "utf-8")
+    found = predicted(recorded, reducers=("topk:density=0.01",)).results[1]
+    layer = np.random.default_rng(0).standard_normal((SIDE, SIDE), np.float32)
+    script = run_reducer(make_reducer("topk:density=0.01"), [Gradient(NAMES, (layer, layer))] * 2).recording.scripts[0]
+    works = [step for step in script if isinstance(step, Work)]
+    own_s = sum(work.bytes_moved / 1e9 + 1e-6 * work.launches for work in works)
+    added_s = 2 * 12 * 2 * BYTES / 4 / 1e9 + 2 * BYTES / 500e6
+    assert found.iteration.codec == pytest.approx(own_s + added_s, rel=1e-3)
+
+
+def test_what_has_a_codec_is_reduced_by_one_thread_of_a_hook(folder):
+    """The second of two buckets begins when the first has ended, after ranks have agreed; dense goes without it."""
+    recorded = folder(buckets=((NAMES[1],), (NAMES[0],)), bucket_bytes=1)
+    Path("mine/codecs.toml").write_text(CODECS.format(factor=30.0).replace("500MB/s", "1e15B/s"), "utf-8")
+    hooked = predicted(recorded).results
+    Path("mine/codecs.toml").write_text(CODECS.format(factor=30.0).replace('hook_copy = "500MB/s"', ""), "utf-8")
+    free = predicted(recorded).results
+    assert hooked[0].iteration_s == free[0].iteration_s
+    assert hooked[1].iteration.codec == pytest.approx(free[1].iteration.codec, rel=1e-6)
+    # Behind the codec of the other bucket hide neither both all-reduces, nor two more of a byte.
+    longer_s = hooked[1].iteration_s - free[1].iteration_s
+    assert 2 * all_reduce_s(BYTES / 2) < longer_s <= 2 * (all_reduce_s(BYTES / 2) + all_reduce_s(1))
 
 
 def test_a_factor_of_no_number_is_refused(tmp_path, monkeypatch):

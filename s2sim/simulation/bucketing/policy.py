@@ -10,7 +10,17 @@ import numpy as np
 
 from s2sim.arrays import Ints, Mask
 from s2sim.options import build, option_text, split_option_string
-from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Step, Wait, representative_ranks
+from s2sim.reducers.script import (
+    AwaitGradient,
+    Call,
+    Post,
+    Recording,
+    Script,
+    Step,
+    Wait,
+    join_recordings,
+    representative_ranks,
+)
 from s2sim.registry import Registry
 
 Exchange: TypeAlias = Callable[[int], int]
@@ -148,6 +158,17 @@ class BucketExchange:
 
     bucket: Bucket
     recording: Recording
+
+
+def in_hook(exchange: Sequence[BucketExchange]) -> tuple[BucketExchange, ...]:
+    """Return buckets as `s2sim.pytorch.hook` reduces them: in each, ranks first agree that all gradients are finite."""
+    ranks = exchange[0].recording.workers
+    agreement = Call("all_reduce", "max", "uint8", 1, (1,) * ranks, size_from_data=False, label="all are finite")
+    first = Recording((agreement,), ((Post(0), Wait((0,))),) * ranks)
+    return tuple(
+        replace(each, recording=replace(join_recordings([first, each.recording]), steps=each.recording.steps))
+        for each in exchange
+    )
 
 
 def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:

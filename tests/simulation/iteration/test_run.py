@@ -7,7 +7,7 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.reducers.script import AwaitGradient, Call, Post, Recording, Wait, Work
 from s2sim.simulation.accounting import IterationSettings
-from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, merge_recordings
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, in_hook, merge_recordings
 from s2sim.simulation.device import Compute
 from s2sim.simulation.faults.registry import make_faults
 from s2sim.simulation.iteration import replay_iterations
@@ -87,6 +87,21 @@ def test_two_layers_in_two_buckets_follow_each_other_as_the_closed_form_has_it(t
     assert found.exposed_communication == ends_ps - 37 * MS
     assert found.hidden_communication == min(first_ps, 20 * MS)
     assert found.codec == found.waiting == 0
+
+
+@pytest.mark.parametrize("library", ["ideal", "gloo"])
+def test_on_one_thread_buckets_follow_each_other_after_an_agreement(timer, gpu, library):
+    """As hooks reduce them: without compute to hide behind, the codec of one bucket hides behind no other."""
+    exchange = [BucketExchange(Bucket((place,), 0), dense(10**6, works=(ENCODE, DECODE))) for place in (0, 1)]
+    conditions = {"library": library, "streams": 2}
+    handed = [(each.bucket.tensors, 0, each.recording) for each in in_hook(exchange)]
+    alone = [iterate([each], computing([0], [0]), timer, gpu, **conditions).typical.iteration for each in handed[:1]]
+    whole = iterate(handed, computing([0, 0], [0, 0]), timer, gpu, one_at_a_time=True, **conditions)
+    assert whole.typical.iteration == 2 * alone[0]
+    assert [launch.parts[0][0] for launch in whole.launches] == [0, 1, 2, 3]
+    assert [launch.timed.schedule.demand.buffer_bytes for launch in whole.launches] == [1, 4 * 10**6] * 2
+    beside = iterate(handed, computing([0, 0], [0, 0]), timer, gpu, **conditions).typical
+    assert beside.iteration < whole.typical.iteration
 
 
 def test_with_infinite_bandwidth_an_iteration_is_compute_and_codec(make_cluster, gpu):
