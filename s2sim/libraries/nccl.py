@@ -14,19 +14,8 @@ from s2sim.collectives.schedules.pipeline import channel_count
 from s2sim.collectives.schedules.round_latency import pipeline_round_latency, ring_round_latency
 from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Round, Schedule
 from s2sim.collectives.timing.library_profile import LibraryProfile
+from s2sim.libraries import message_latency as messages
 from s2sim.libraries.constants import Version
-from s2sim.libraries.message_latency import (
-    MAX_PIECES,
-    ConstantsProfile,
-    Sending,
-    inter_node_path,
-    message_overheads,
-    most_peers,
-    select_constant,
-    step_bytes,
-    switch_reduction_overheads,
-    tree_pieces,
-)
 from s2sim.libraries.tuner import channel_graph, estimate_us
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.shape import ClusterShape, NodeSpec
@@ -38,7 +27,7 @@ _MESSAGES = ("all_to_all", "send_recv")  # kinds that consist of sends and recei
 
 
 @dataclass(frozen=True, slots=True)
-class NcclProfile(ConstantsProfile):
+class NcclProfile(messages.ConstantsProfile):
     """Constants of a library, the launch of its processes, and the protocol that it sends with.
 
     A hop takes the latency of its link, of the protocol over that kind of link, and between nodes of the network and
@@ -53,11 +42,12 @@ class NcclProfile(ConstantsProfile):
 
     def check_network(self, spec: NodeSpec) -> None:
         """Raise `S2SimError` if the constants do not tell a node's network, or the path to it."""
-        inter_node_path(self._constants, spec)
+        messages.inter_node_path(self._constants, spec)
 
     def assumed(self, shape: ClusterShape) -> str:
         """Return the networks and the launch of processes as text."""
-        return f"{ConstantsProfile.assumed(self, shape)}, one process a {'node' if self.one_process else 'GPU'}"
+        network = messages.ConstantsProfile.assumed(self, shape)
+        return f"{network}, one process a {'node' if self.one_process else 'GPU'}"
 
     @property
     def protocol_names(self) -> tuple[str, ...]:
@@ -71,7 +61,7 @@ class NcclProfile(ConstantsProfile):
         """
         several, has = cluster.nodes_used > 1, partial(self._constants.has, version=self.version)
         if demand.kind in ("broadcast", "reduce"):
-            return (f"chain:channels={channel_count(cluster, None)},chunks={MAX_PIECES}",)
+            return (f"chain:channels={channel_count(cluster, None)},chunks={messages.MAX_PIECES}",)
         if demand.kind in ("all_gather", "reduce_scatter"):
             return ("ring",)
         if demand.kind != "all_reduce":
@@ -130,7 +120,7 @@ class NcclProfile(ConstantsProfile):
     def _tree_pieces(self, protocol: str, demand: Demand, cluster: Cluster) -> int:
         in_node = np.bincount(cluster.node_of_rank)
         nodes, most, channels = int((in_node > 0).sum()), int(in_node.max()), self._tree_channels(demand, cluster)
-        return tree_pieces(protocol, demand.buffer_bytes, channels, nodes, most)
+        return messages.tree_pieces(protocol, demand.buffer_bytes, channels, nodes, most)
 
     def _tree_channels(self, demand: Demand, cluster: Cluster) -> int:
         generation = self._constants.generation_of(cluster.shape.gpu)
@@ -142,7 +132,7 @@ class NcclProfile(ConstantsProfile):
         """Return the number of chunks of trees that wait until the one before has passed the network."""
         # As public curves have it, the share of them that chunks leave empty of a step of a channel's buffers.
         chunk = demand.buffer_bytes / (self._tree_channels(demand, cluster) * whole.times)
-        return round((whole.times - 1) * max(0.0, 1 - chunk / step_bytes(self.protocol)))
+        return round((whole.times - 1) * max(0.0, 1 - chunk / messages.step_bytes(self.protocol)))
 
     def launch_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
         """Return the latency of a launch, and that of each peer."""
@@ -153,7 +143,7 @@ class NcclProfile(ConstantsProfile):
         if self.protocol and not schedule.assisted:
             times[f"protocol.{self.protocol}.launch"] = 1
         if schedule.demand.kind in _MESSAGES:
-            inside, between = most_peers(schedule.demand, cluster.node_of_rank)
+            inside, between = messages.most_peers(schedule.demand, cluster.node_of_rank)
             times |= {"peer.message": inside + between, "peer.network": between}
         return self._launch_terms(times)
 
@@ -163,7 +153,7 @@ class NcclProfile(ConstantsProfile):
             return ()
         gpus = int(np.bincount(cluster.host_of_rank).max())
         if schedule.demand.kind in _MESSAGES:
-            calls = sum(most_peers(schedule.demand, cluster.node_of_rank))
+            calls = sum(messages.most_peers(schedule.demand, cluster.node_of_rank))
             return self._launch_terms({"launch.gpu": gpus, "peer.message": gpus * calls})
         channels = 0 if self._constants.has("shared-work", self.version) else self.blocks(schedule.demand, cluster)
         return self._launch_terms({"launch.gpu": gpus, "launch.channel": gpus * channels})
@@ -171,7 +161,7 @@ class NcclProfile(ConstantsProfile):
     def _launch_terms(self, times: Mapping[str, int]) -> tuple[MessageConstants, ...]:
         once, constants = np.zeros(1, np.int64), self._constants
         return tuple(
-            select_constant("launch", constants.named(name), once, count)
+            messages.select_constant("launch", constants.named(name), once, count)
             for name, count in times.items()
             if count * constants[name]
         )
@@ -211,7 +201,7 @@ class NcclProfile(ConstantsProfile):
         pipeline = None if whole is None else (schedule.demand.kind == "all_reduce", whole.key)
         return self, self.rates_of(cluster), self.sending(sent, schedule, cluster), _around(schedule), pipeline
 
-    def sending(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Sending:
+    def sending(self, sent: Round, schedule: Schedule, cluster: Cluster) -> messages.Sending:
         """Return how the messages of a round are sent between nodes."""
         constants, demand, around = self._constants, schedule.demand, _around(schedule)
         transports = {spec.transport for spec in cluster.layout.node_set.specs}
@@ -229,7 +219,7 @@ class NcclProfile(ConstantsProfile):
             # Those for each post that a round waits for; that of the first chunk is part of the latency of its hops.
             rounds = int(whole.first.max(initial=0)) + whole.times
             chunk_bytes = float(whole.round.bytes.max(initial=0.0)) * rounds / (whole.times - 1)
-        return Sending(announced, used / channels, chunk_bytes)
+        return messages.Sending(announced, used / channels, chunk_bytes)
 
     def rates_of(self, cluster: Cluster) -> Hashable:
         """Return the rates to hosts, which limits follow, and the channels, which follow all rates."""
@@ -241,7 +231,7 @@ class NcclProfile(ConstantsProfile):
         """Return the overheads of hops and protocol; rounds of rings and pipelines have a round latency."""
         pattern, whole = sent.pattern, schedule.stage.whole
         if pattern.through_switch:
-            return switch_reduction_overheads(self._constants, self.protocol, sent, cluster, self.min_channels)
+            return messages.switch_reduction_overheads(self._constants, self.protocol, sent, cluster, self.min_channels)
         sending = self.sending(sent, schedule, cluster)
         if whole is not None:
             channels = "tree" if schedule.demand.kind == "all_reduce" else ""
@@ -259,15 +249,15 @@ class NcclProfile(ConstantsProfile):
         return added
 
     def each_message(
-        self, pattern: Pattern, cluster: Cluster, channels: str = "", sending: Sending | None = None
+        self, pattern: Pattern, cluster: Cluster, channels: str = "", sending: messages.Sending | None = None
     ) -> Overheads:
         """Return the overheads of each message of a pattern without switch reduction.
 
         ``channels`` are ``ring`` or ``tree`` if the rate of channels is a limit.
         """
-        sending = sending or Sending()
+        sending = sending or messages.Sending()
         channel = self._channel_limit(cluster, channels, sending.use)
-        return message_overheads(self._constants, self.protocol, pattern, cluster, channel, sending)
+        return messages.message_overheads(self._constants, self.protocol, pattern, cluster, channel, sending)
 
     def _channel_limit(self, cluster: Cluster, channels: str, use: float) -> tuple[str, float]:
         """Return the constant that limits the data of a message, with its bytes/s where a share of channels is used."""

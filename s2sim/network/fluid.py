@@ -13,6 +13,7 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import S2SimError
+from s2sim.network import base
 from s2sim.network.active_flows import (
     PLAIN_FUNCTIONS,
     SOLVER_EFFORT,
@@ -21,15 +22,6 @@ from s2sim.network.active_flows import (
     TransferBatch,
     compiled_functions,
     make_flow_table,
-)
-from s2sim.network.base import (
-    Network,
-    as_arrays,
-    as_lists,
-    at_end_of_timestep,
-    call_after,
-    merge_identical_flows,
-    without_slack_links,
 )
 from s2sim.network.max_min import ABOVE, BELOW, LOOKS, MAX_PS, NEVER, ROUNDING_PS, TIE, TOO_LONG
 from s2sim.topology.graph import Fabric, Routes
@@ -41,7 +33,7 @@ if TYPE_CHECKING:
 OnLoads = Callable[[int, Floats], None]
 
 
-class FluidNetwork(Network):
+class FluidNetwork(base.Network):
     """Flows on a fabric, in simulated time.
 
     ``on_loads(now_ps, loads_Bps)`` is called whenever flows arrive or complete, with the load of every link from then
@@ -121,12 +113,12 @@ class FluidNetwork(Network):
         if delay_ps == 0:
             arrive()
         else:
-            call_after(self.env, delay_ps, arrive)
+            base.call_after(self.env, delay_ps, arrive)
 
     def _settle_soon(self) -> None:
         if not self._settling:
             self._settling = True
-            at_end_of_timestep(self.env, self._settle)
+            base.at_end_of_timestep(self.env, self._settle)
 
     def _settle(self) -> None:
         """Remove completed flows, report them to their owners, add arrived ones, and find the new rates."""
@@ -154,7 +146,7 @@ class FluidNetwork(Network):
             if self._wake_ps == at_ps:
                 self._settle_soon()
 
-        call_after(self.env, max(at_ps - int(self.env.now), 0), wake)
+        base.call_after(self.env, max(at_ps - int(self.env.now), 0), wake)
 
 
 # Flows delivered between two reports, and between two checks whether compiling pays.
@@ -178,20 +170,20 @@ def solve_batch_ps(
     if together_ps is not None:
         on_delivered(len(together_ps))
         return together_ps
-    routes = without_slack_links(routes, capacity)
-    chosen, members, queues = merge_identical_flows(routes, arrive_ps, sizes_bytes)
+    routes = base.without_slack_links(routes, capacity)
+    chosen, members, queues = base.merge_identical_flows(routes, arrive_ps, sizes_bytes)
     table = make_flow_table(routes.take(chosen), np.asarray(queues.size)[queues.place], capacity, members)
     left, order = len(sizes_bytes), np.argsort(arrive_ps[chosen], kind="stable")
     columns: tuple[Any, Any, Any, Any, Any] = table, queues, order, arrive_ps[chosen], delivered_ps
     alike = bool(len(sizes_bytes)) and bool((sizes_bytes == sizes_bytes[0]).all())
     functions = compiled_functions() if SOLVER_EFFORT.compiles(len(chosen), alike=alike) else PLAIN_FUNCTIONS
     if functions is PLAIN_FUNCTIONS:
-        columns = as_lists(table), as_lists(queues), *(column.tolist() for column in columns[2:])
+        columns = base.as_lists(table), base.as_lists(queues), *(column.tolist() for column in columns[2:])
     looks = 0
     while left:
         if functions is PLAIN_FUNCTIONS and SOLVER_EFFORT.compiles():
             functions = compiled_functions()
-            columns = as_arrays(columns[0]), as_arrays(columns[1]), *(np.array(column) for column in columns[2:])
+            columns = *map(base.as_arrays, columns[:2]), *map(np.array, columns[2:])
         delivered = functions.deliver(*columns, _COMPLETIONS_PER_REPORT)
         on_delivered(delivered)
         left -= delivered

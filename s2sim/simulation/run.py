@@ -27,14 +27,7 @@ from s2sim.reducers.script import (
     representative_ranks,
 )
 from s2sim.simulation.communicator import Communicators, CompletedCalls, Launch
-from s2sim.simulation.faults.fault import (
-    Effect,
-    Fault,
-    FaultyNetwork,
-    effects_on_work,
-    has_transient_faults,
-    straggler_delays,
-)
+from s2sim.simulation.faults import fault
 from s2sim.simulation.plan import Plan, Watcher, make_plan, work_ps
 from s2sim.simulation.skewed_communicator import RankCommunicator
 from s2sim.topology.hardware import Gpu
@@ -137,7 +130,7 @@ class Replay:
     total_ps: int  # Of the slowest rank
     launches: tuple[Launch, ...]  # In the order of starts
     completed: tuple[CompletedCalls, ...]  # In the order of posting
-    effects: tuple[Effect, ...]  # Of transient faults
+    effects: tuple[fault.Effect, ...]  # Of transient faults
     steps: int
     slowest: tuple[RankWork, ...]  # Of ranks that end together, the last
 
@@ -228,7 +221,7 @@ def replay(
     watcher: Watcher | None = None,
     *,
     compute_ps: int | None = None,
-    faults: Sequence[Fault] = (),
+    faults: Sequence[fault.Fault] = (),
 ) -> Replay:
     """Replay a recording on the timer's cluster, which has one worker per rank.
 
@@ -249,7 +242,7 @@ def replay(
         start_ps = -(replay(early, timer, gpu, plan).total_ps if compute_ps is None else compute_ps)
     env = simpy.Environment(initial_time=start_ps)
     cluster = timer.cluster
-    factors, late_ps = straggler_delays(faults, recording.workers)
+    factors, late_ps = fault.straggler_delays(faults, recording.workers)
     # A rank that is late in every step adds up its delays until the exchange.
     late_ps = late_ps * recording.steps
     kinds = list(zip(representative_ranks(recording.scripts), factors.tolist(), late_ps.tolist(), strict=True))
@@ -259,7 +252,9 @@ def replay(
     }
     classes = list(by_kind.values())
     on_loads = None if watcher is None else watcher.add_loads
-    disturbance = FaultyNetwork(env, cluster, faults, cluster.seed, on_loads) if has_transient_faults(faults) else None
+    disturbance = None
+    if fault.has_transient_faults(faults):
+        disturbance = fault.FaultyNetwork(env, cluster, faults, cluster.seed, on_loads)
     communicators = Communicators(
         env,
         plan,
@@ -284,7 +279,7 @@ def replay(
     launches = tuple(sorted(communicators.launches, key=lambda launch: launch.start_ps))
     completed = tuple(sorted(communicators.completed, key=lambda each: (each.start_ps, each.calls)))
     works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.spent)
-    effects = (*(disturbance.effects() if disturbance else ()), *effects_on_work(faults, works=works))
+    effects = (*(disturbance.effects() if disturbance else ()), *fault.effects_on_work(faults, works=works))
     total_ps = max(rank_class.finish_ps for rank_class in classes) // recording.steps
     slowest = tuple(
         RankWork(each.script, tuple(each.spent)) for each in classes if each.finish_ps // recording.steps == total_ps

@@ -26,15 +26,7 @@ from s2sim.network.network import deliver_ps, uncontended_ps
 from s2sim.network.packet_queues import pipeline_fill_ps
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.describe import summary_line
-from s2sim.traffic.networks import (
-    CrossCheck,
-    LinkLoad,
-    RoutedBytes,
-    Transfers,
-    busiest_links,
-    deliver_packets,
-    simulate_flows_with_faults,
-)
+from s2sim.traffic import networks
 from s2sim.traffic.spec import FlowsSpec
 from s2sim.units import PS_PER_S
 
@@ -46,7 +38,7 @@ _MAX_RANKS = 10**9
 _MAX_BYTES = 2**26
 
 
-def read_transfers(path: Path) -> Transfers:
+def read_transfers(path: Path) -> networks.Transfers:
     """Return transfers of a CSV file (``start_s``, ``src``, ``dst``, ``bytes``); `S2SimError` names a wrong line."""
     reader = csv.DictReader(io.StringIO(read_text(path, most_bytes=_MAX_BYTES)), skipinitialspace=True)
     try:
@@ -56,7 +48,7 @@ def read_transfers(path: Path) -> Transfers:
     except csv.Error as error:
         raise S2SimError(f"{path}, line {reader.line_num}: {error}") from None
     start_s, src, dst, sizes = (np.array(column) for column in zip(*rows, strict=True)) if rows else (np.zeros(0),) * 4
-    return Transfers(
+    return networks.Transfers(
         start_ps=np.rint(start_s * PS_PER_S).astype(np.int64),
         src=src.astype(np.int64),
         dst=dst.astype(np.int64),
@@ -97,10 +89,10 @@ def _column(result: Mapping[str, Any], name: str) -> Floats:
     return np.array([flow[name] for flow in result["flows"]], np.float64)
 
 
-def _load_transfers(result: Mapping[str, Any]) -> Transfers:
+def _load_transfers(result: Mapping[str, Any]) -> networks.Transfers:
     start_ps = np.rint(_column(result, "start_s") * PS_PER_S).astype(np.int64)
     src, dst = (_column(result, name).astype(np.int64) for name in ("src", "dst"))
-    return Transfers(start_ps, src, dst, _column(result, "bytes"))
+    return networks.Transfers(start_ps, src, dst, _column(result, "bytes"))
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
@@ -112,15 +104,17 @@ class FlowsResult(FaultedForm):
 
     spec: FlowsSpec
     spec_sha256: str  # The hash of the spec's content, transfers included
-    transfers: Transfers = field(metadata=left_out(_load_transfers))
+    transfers: networks.Transfers = field(metadata=left_out(_load_transfers))
     cluster: str  # The cluster in one line
     # finish_s, slowdown: when each was delivered, in seconds from time 0, and its time over what it would take
     # with nothing else in flight
     finish_s: Floats = field(metadata=left_out(lambda result: _column(result, "finish_s")))
     slowdown: Floats = field(metadata=left_out(lambda result: _column(result, "slowdown")))
-    bottlenecks: tuple[LinkLoad, ...]  # The busiest links, over the time from the first start to the last delivery
+    bottlenecks: tuple[
+        networks.LinkLoad, ...
+    ]  # The busiest links, over the time from the first start to the last delivery
     network: str
-    cross_check: CrossCheck | None = None  # What the other network says, where it was asked
+    cross_check: networks.CrossCheck | None = None  # What the other network says, where it was asked
     effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))  # What each fault did
 
     @property
@@ -142,7 +136,7 @@ def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **
     Parameters
     ----------
     file : str or Path
-        Transfers, one per line under the header ``start_s,src,dst,bytes``: seconds, ranks, and bytes.
+        networks.Transfers, one per line under the header ``start_s,src,dst,bytes``: seconds, ranks, and bytes.
     topology : str
         Name of a shipped topology or path of a TOML file.
     workers : int, optional
@@ -152,7 +146,7 @@ def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **
 
 
 def simulate_transfers(
-    spec: FlowsSpec, transfers: Transfers | None = None, progress: ProgressWatcher = SILENT
+    spec: FlowsSpec, transfers: networks.Transfers | None = None, progress: ProgressWatcher = SILENT
 ) -> FlowsResult:
     """Send transfers over a cluster; slowdowns are against no faults. ``transfers``: needed if the spec has no file."""
     if transfers is None:
@@ -168,12 +162,12 @@ def simulate_transfers(
     # By network; a transfer's store-and-forward time is 0 without packets.
     finished_ps, fills_ps = {}, np.zeros(len(src), np.int64)
     if spec.as_packets:
-        finished_ps["packet"] = deliver_packets(cluster, routes, transfers, spec, progress)
+        finished_ps["packet"] = networks.deliver_packets(cluster, routes, transfers, spec, progress)
         fills_ps = pipeline_fill_ps(cluster.fabric, routes, sizes_bytes, spec.packet_size_bytes)
-    sent = RoutedBytes(routes, src, dst, sizes_bytes)
+    sent = networks.RoutedBytes(routes, src, dst, sizes_bytes)
     effects = permanent_effects(faults, healthy, [(alone, routes, 1)])
     if scenario.disturbed:
-        disturbed = simulate_flows_with_faults(cluster, faults, transfers, progress)
+        disturbed = networks.simulate_flows_with_faults(cluster, faults, transfers, progress)
         finished_ps["fluid"], sent = disturbed.ends_ps, disturbed.sent
         effects += disturbed.effects
     elif spec.cross_check or spec.network == "fluid":
@@ -186,7 +180,7 @@ def simulate_transfers(
     check = None
     if spec.cross_check:
         fluid_ps, packets_ps = finished_ps["fluid"] - start_ps, finished_ps["packet"] - fills_ps - start_ps
-        check = CrossCheck(
+        check = networks.CrossCheck(
             other=spec.other_network,
             packet_bytes=spec.packet_size_bytes,
             finish_s=finished_ps[spec.other_network] / PS_PER_S,
@@ -200,7 +194,7 @@ def simulate_transfers(
         cluster=summary_line(cluster),
         finish_s=finish_ps / PS_PER_S,
         slowdown=np.where(alone_ps > 0, (finish_ps - start_ps) / np.maximum(alone_ps, 1), 1.0),
-        bottlenecks=busiest_links(cluster.fabric, lambda _: (sent,), span_s),
+        bottlenecks=networks.busiest_links(cluster.fabric, lambda _: (sent,), span_s),
         network=spec.network,
         cross_check=check,
         effects=effects_in_order(effects, faults),

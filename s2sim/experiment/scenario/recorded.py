@@ -24,14 +24,7 @@ from s2sim.reducers.rank import GradientDtype
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_symmetric
 from s2sim.simulation.accounting import IterationParts, IterationSettings
-from s2sim.simulation.bucketing.policy import (
-    Bucket,
-    BucketExchange,
-    Discipline,
-    Exchange,
-    ReadyTensors,
-    make_discipline,
-)
+from s2sim.simulation.bucketing import policy
 from s2sim.simulation.iteration import replay_iterations
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import Gpu
@@ -53,7 +46,7 @@ _PASSES, _FIT_STEPS = 4, 6
 
 
 @dataclass(frozen=True, slots=True)
-class RecordedBuckets(Discipline):
+class RecordedBuckets(policy.Discipline):
     """The buckets that DistributedDataParallel had in the recorded job, as places in the order of readiness."""
 
     name: ClassVar[str] = "ddp"
@@ -64,16 +57,16 @@ class RecordedBuckets(Discipline):
         """The name: no option string says the rest."""
         return self.name
 
-    def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
+    def buckets(self, tensors: policy.ReadyTensors, exchange_ps: policy.Exchange) -> tuple[policy.Bucket, ...]:
         """Return them."""
-        return tuple(map(Bucket, self.places))
+        return tuple(map(policy.Bucket, self.places))
 
 
-def recorded_discipline(job: RecordedJob, profile: ComputeProfile) -> Discipline:
+def recorded_discipline(job: RecordedJob, profile: ComputeProfile) -> policy.Discipline:
     """Return the buckets of a job on the tensors of its profile; those of DDP's limit where it does not tell them."""
     place = {each.name: number for number, each in enumerate(profile.tensors)}
     if sorted(place) != sorted(name for bucket in job.buckets for name in bucket):
-        return make_discipline(job.discipline or "ddp")
+        return policy.make_discipline(job.discipline or "ddp")
     return RecordedBuckets(tuple(tuple(sorted(place[name] for name in bucket)) for bucket in job.buckets))
 
 
@@ -138,7 +131,7 @@ def predict_recorded(
     exchange = []
     for bucket in own.buckets(timer.with_profile(library.profile), held):
         gradient = Gradient(("bucket",), (np.zeros(int(sizes[list(bucket.tensors)].sum()), np.float32),))
-        exchange.append(BucketExchange(bucket, run_symmetric(dense, gradient, job.ranks)))
+        exchange.append(policy.BucketExchange(bucket, run_symmetric(dense, gradient, job.ranks)))
 
     def simulated(using: Library, lost_s_per_byte: float) -> IterationParts:
         settings = IterationSettings(
