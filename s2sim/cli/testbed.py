@@ -55,13 +55,18 @@ def compare_command(
 
 @command(app, "dev testbed topology")
 def topology_command(*, setting: str, folder: str | None = None, out: str | None = None) -> None:
-    """Write the cluster that a setting is to the simulator as a topology file."""
-    from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+    """Write the cluster that a setting, or a testbed that is up, is to the simulator as a topology file."""
+    from s2sim.testbed import measure, measured, network, settings
     from s2sim.validation.testbed import setting_named
     from s2sim.validation.testbed_fit import setting_toml
 
     check_targets(out=out)
-    text = setting_toml(setting_named(read_measured(resolve_testbeds_folder(folder)), setting))
+    if folder is None and setting in network.list_testbed_names():
+        (layout,) = settings.choose_layouts(setting, workers=(), rate=None, nodes=None, uplink=None)
+        found = measure.current_setting(layout, "")
+    else:
+        found = setting_named(measured.read_measured(measured.resolve_testbeds_folder(folder)), setting)
+    text = setting_toml(found)
     if out is None:
         output.show_lines(text.rstrip().splitlines())
     else:

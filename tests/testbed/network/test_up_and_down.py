@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import time
+from importlib.util import find_spec
 
 import pytest
 
@@ -85,6 +86,21 @@ def test_what_is_up_is_found_as_it_was_made_and_goes_without_a_trace(apart):
     ]
     assert apart.namespaces() == []
     assert apart.run("ip", "-oneline", "link").stdout == host
+
+
+@pytest.mark.skipif(find_spec("torch") is None, reason="needs the extra torch")
+def test_one_that_is_up_is_written_as_a_cluster(apart, tmp_path):
+    up, written, collective, missing = apart.s2sim(
+        "dev testbed up --workers 2 --rate 300Mbps --name mine -q",
+        f"dev testbed topology mine --out {tmp_path}/mine.toml",
+        f"collective all_reduce --topology {tmp_path}/mine.toml --workers 2 --size 16MiB --json -",
+        "dev testbed topology mina",
+    )
+    assert (up[0], written[0]) == (0, 0), written[2]
+    # Each of two sends half of the buffer twice; headers and the host's share come on top.
+    least_s = 2**24 / 37.5e6
+    assert least_s < json.loads(collective[1])["time_s"] < 1.3 * least_s
+    assert (missing[0], missing[2].count("\n")) == (2, 1)
 
 
 def test_every_link_has_its_token_bucket_at_both_ends_and_nothing_else(apart):
