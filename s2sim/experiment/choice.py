@@ -21,6 +21,8 @@ WORTHWHILE = 1.01
 # What loses more than this is not offered for its speed: three quarters of the gradient's energy are there. What error
 # feedback delivers later is, since one step does not tell what it loses.
 _NO_OFFER = 0.5
+# What types of 16 bits round is below.
+_HARDLY = 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,10 @@ class Choice:
 
 
 def find_dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
-    """Return by name who is no worse in time and error and better in one; with an assumption, of those with one."""
+    """Return by name who is no worse in time and error and better in one; with an assumption, of those with one.
+
+    What error feedback makes good one step does not tell: it is compared with what else needs that, or hardly loses.
+    """
     able = [each for each in candidates if each.rejected is None]
     found = {}
     for each in able:
@@ -91,6 +96,7 @@ def find_dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
             if (other.time_s, other.loss) != (each.time_s, each.loss)
             and other.time_s <= each.time_s
             and other.loss <= each.loss
+            and (other.feedback or not each.feedback or other.loss <= _HARDLY)
             and (other.assumes is None or each.assumes is not None)
         ]
         if better:

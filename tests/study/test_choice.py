@@ -33,6 +33,7 @@ def fields(draw):
                 assumes=draw(st.sampled_from([None, None, "rows are known"])),
                 rejected=draw(st.sampled_from([None, None, None, "worse than zeros"])),
                 doubt=draw(st.sampled_from([1.0, 1.0, 1.3])),
+                feedback=not exact and draw(st.booleans()),
             )
         )
     return found
@@ -212,6 +213,16 @@ def test_what_feedback_delivers_later_is_named_whatever_it_loses_in_one_step():
         low_rank = Candidate("powersgd", 0.3, 0.93, exact=False, error_range=(0.2, 3.0), feedback=fed_back)
         choice = choose([dense, half, low_rank], None)
         assert (choice.best, choice.faster) == (half, low_rank if fed_back else None)
+
+
+@pytest.mark.parametrize(("loss", "beaten"), [(0.12, False), (3e-4, True)])
+def test_one_step_is_no_reason_against_feedback_but_for_what_hardly_loses(loss, beaten):
+    """An int8 that is as fast loses less in one step, and nobody knows in the next ones; an fp16 hardly loses at all."""
+    half = Candidate("bf16", 0.7, 1e-3, exact=False)
+    quick = Candidate("quick", 0.5, loss, exact=False, error_range=None if beaten else (loss, 6 * loss))
+    own = Candidate("powersgd", 0.501, 0.93, exact=False, feedback=True)
+    assert ("powersgd" in find_dominated([DENSE, half, quick, own])) == beaten
+    assert choose([DENSE, half, quick, own], None).faster == (None if beaten else own)
 
 
 def test_a_layer_is_worse_than_zeros_by_more_than_its_error_may_be_off(rows):
