@@ -37,8 +37,8 @@ Gloo over TCP) in network namespaces of one machine with two processors, on link
 Constants of Gloo are fitted to the collectives of **one** setting, as `s2sim dev calibrate --testbed measured/testbed
 --setting {CALIBRATED_ON} --out gloo-here.toml` does; all other rates and numbers of workers are predicted.
 `s2sim dev testbed topology NAME --out FILE.toml` writes the cluster that a setting, or a testbed that is up, is to the
-simulator, and `s2sim collective all_reduce --topology FILE.toml --workers 4 --library gloo:timing=gloo-here.toml` predicts
-by hand.
+simulator, and `s2sim collective all_reduce --topology FILE.toml --workers 4 --library gloo:timing=gloo-here.toml`
+predicts by hand.
 
 The model and its rules were settled with measurements of an earlier session in view; those shown are of a later one,
 that nothing was settled with.

@@ -47,7 +47,8 @@ def test_nothing_is_found_twice(monkeypatch):
     """Below 25 GB/s, from which on an interface has two channels."""
     found = []
     monkeypatch.setattr(
-        "s2sim.libraries.message_latency.message_overheads", lambda *a, **k: found.append(1) or message_overheads(*a, **k)
+        "s2sim.libraries.message_latency.message_overheads",
+        lambda *a, **k: found.append(1) or message_overheads(*a, **k),
     )
     shape = load_shape("dgx-a100")
     ways, counts = None, []

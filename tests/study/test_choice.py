@@ -217,7 +217,7 @@ def test_what_feedback_delivers_later_is_named_whatever_it_loses_in_one_step():
 
 @pytest.mark.parametrize(("loss", "beaten"), [(0.12, False), (3e-4, True)])
 def test_one_step_is_no_reason_against_feedback_but_for_what_hardly_loses(loss, beaten):
-    """An int8 that is as fast loses less in one step, and nobody knows in the next ones; an fp16 hardly loses at all."""
+    """An int8 that is as fast loses less in one step, and who knows in the next; an fp16 hardly loses at all."""
     half = Candidate("bf16", 0.7, 1e-3, exact=False)
     quick = Candidate("quick", 0.5, loss, exact=False, error_range=None if beaten else (loss, 6 * loss))
     own = Candidate("powersgd", 0.501, 0.93, exact=False, feedback=True)
