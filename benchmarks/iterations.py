@@ -20,7 +20,7 @@ import s2sim
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimWarning
 from s2sim.experiment import execute as executed
-from s2sim.libraries import nccl as software
+from s2sim.libraries import message_latency as software
 
 if TYPE_CHECKING:
     from collections.abc import Callable
