@@ -56,15 +56,12 @@ class PhaseCheck:
     def errors(self, timer: Timer) -> tuple[float, float]:
         """Return predicted over recorded less 1, of the busiest rank's bytes and the phase's time; none on one rank."""
         runs = self._runs(timer)
-        return _relative(*(int(run.traffic()[0].max()) for run in runs)), _relative(*(_total_ps(run) for run in runs))
+        pairs = (int(run.traffic()[0].max()) for run in runs), (run.replay.total_ps for run in runs)
+        return _relative(*pairs[0]), _relative(*pairs[1])
 
     def error_of_time(self, timer: Timer) -> float:
         """Return that of the phase's time alone."""
-        return _relative(*map(_total_ps, self._runs(timer)))
-
-
-def _total_ps(run: ExecutedRecording) -> int:
-    return run.replay.total_ps
+        return _relative(*(run.replay.total_ps for run in self._runs(timer)))
 
 
 def _relative(guess: int, truth: int) -> float:

@@ -309,14 +309,11 @@ _message_overheads = lru_cache(maxsize=8)(NcclProfile.each_message)
 @lru_cache(maxsize=8)
 def _pipeline_latency(whole: CombinedRound, added: Overheads, cluster: Cluster, waits: int) -> RoundLatency:
     route_ps = cluster.routes(whole.round.pattern.src, whole.round.pattern.dst).latency_ps
-    ways = tuple(each for each in added.latencies if _of_ways(each))
+    # Of networks and the paths to them, not of a protocol
+    parts = [(each, [name for powers in each.powers for name, _ in powers]) for each in added.latencies]
+    ways = tuple(each for each, names in parts if any(name.endswith(".latency") for name in names))
     waits_ps = sum((each.each for each in ways), route_ps.astype(np.float64)).astype(np.int64), ways
     return pipeline_round_latency(whole, route_ps + added.latency_ps, added.latencies, waits, waits_ps)
-
-
-def _of_ways(made: MessageConstants) -> bool:
-    """Return whether a latency is that of networks and the paths to them, and not of a protocol."""
-    return any(name.endswith(".latency") for powers in made.powers for name, _ in powers)
 
 
 def _all_direct(cluster: Cluster, past_processors: bool) -> bool:

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.arrays import Floats32
+from s2sim.arrays import Array, Floats32
+from s2sim.codecs import floats
 from s2sim.errors import OptionError, S2SimError, S2SimWarning, suggest_nearest
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
 from s2sim.gradients.synthetic import load_trace
@@ -48,6 +49,16 @@ def from_layer(layer: Layer, tensor: torch.Tensor) -> torch.Tensor:
         return found.to(tensor.device)
     # An array that ranks of one process would share may not be written to, which PyTorch warns of.
     return tensor.copy_(torch.from_numpy(np.require(to_dense(layer), requirements=["C", "W"])).reshape(tensor.shape))
+
+
+def _convert_half(array: Array, dtype: str) -> Array:
+    """Return an array in another type, see `s2sim.codecs.floats.convert_half`."""
+    import torch
+
+    with warnings.catch_warnings():
+        # That it may not be written to: it is not.
+        warnings.simplefilter("ignore", UserWarning)
+        return torch.from_numpy(array).to(getattr(torch, dtype)).numpy()
 
 
 def weight_norms(parameters: Iterable[torch.Tensor]) -> Floats32:
@@ -102,6 +113,7 @@ class BucketExchanger:
     def __init__(self, layout: BucketLayout, reducer: Reducer, members: Members, seed: int) -> None:
         self._layout = layout
         self.members = members
+        floats.convert_half = _convert_half
         self._seed = seed
         # This rank's reducer of the layers that are reduced together, with what it keeps.
         self.reducers = {names: reducer.with_dtype(layout.held(names)) for names in layout.buckets}

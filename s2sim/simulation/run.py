@@ -154,15 +154,9 @@ class Replay:
         """The same of work on what it has received."""
         return self._exposed[1]
 
-    @property
-    def encode_work_ps(self) -> int:
-        """All of its GPU work before it sends, hidden or not."""
-        return self._exposed[2].work_ps("encode") // self.steps
-
-    @property
-    def decode_work_ps(self) -> int:
-        """The same of work on what it has received."""
-        return self._exposed[2].work_ps("decode") // self.steps
+    def work_ps(self, phase: Phase) -> int:
+        """Return all of its GPU work of a phase, hidden or not."""
+        return self._exposed[2].work_ps(phase) // self.steps
 
     @property
     def communication_ps(self) -> int:

@@ -211,11 +211,7 @@ def find_testbed(name: str) -> net.NetworkLayout | None:
     """Return the layout of a testbed, None if it is incomplete; `OptionError` if there is none of that name."""
     check_privileges()
     spaces = _namespaces_of(name)
-    try:
-        (shown,) = json.loads(run_tool("ip", "-json", "link", "show", CORE, namespace=net.switch_of(name)))
-    except (S2SimError, ValueError):
-        return None
-    layout = layout_from(name, shown.get("ifalias", ""))
+    layout = layout_from(name, _alias(net.switch_of(name), CORE))
     return layout if layout is not None and set(layout.namespaces) == set(spaces) else None
 
 
@@ -279,7 +275,7 @@ def build_testbed(layout: net.NetworkLayout, *, owner: str = "") -> None:
     """
     check_privileges()
     if layout.name in list_testbed_names():
-        process, _, _ = (note := _owner_note(layout.switch)).partition(" ")
+        process, _, _ = (note := _alias(layout.switch, "lo")).partition(" ")
         if not process.isdecimal():
             raise OptionError(
                 f"there is a testbed {layout.name}: take another --name, or remove it with s2sim dev testbed down "
@@ -320,9 +316,9 @@ def temporary_testbed(layout: net.NetworkLayout) -> Iterator[net.NetworkLayout]:
         remove_testbed(layout.name)
 
 
-def _owner_note(switch: str) -> str:
+def _alias(switch: str, interface: str) -> str:
     try:
-        (shown,) = json.loads(run_tool("ip", "-json", "link", "show", "lo", namespace=switch))
+        (shown,) = json.loads(run_tool("ip", "-json", "link", "show", interface, namespace=switch))
     except (S2SimError, ValueError):
         return ""
     return str(shown.get("ifalias", ""))

@@ -14,13 +14,7 @@ from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.json_form import json_value, left_out
 from s2sim.experiment.progress import SILENT, ProgressWatcher
-from s2sim.experiment.scenario.cluster import (
-    FaultedForm,
-    effects_in_order,
-    load_effects,
-    resolve_traffic,
-    traffic_sha256,
-)
+from s2sim.experiment.scenario import cluster as clusters
 from s2sim.files import read_text
 from s2sim.network.network import deliver_ps, uncontended_ps
 from s2sim.network.packet_queues import pipeline_fill_ps
@@ -96,7 +90,7 @@ def _load_transfers(result: Mapping[str, Any]) -> networks.Transfers:
 
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)
-class FlowsResult(FaultedForm):
+class FlowsResult(clusters.FaultedForm):
     """What became of the transfers, in the order of the file."""
 
     answers: ClassVar[str] = "flows"
@@ -115,7 +109,7 @@ class FlowsResult(FaultedForm):
     ]  # The busiest links, over the time from the first start to the last delivery
     network: str
     cross_check: networks.CrossCheck | None = None  # What the other network says, where it was asked
-    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(load_effects))  # What each fault did
+    effects: tuple[Effect, ...] = field(default=(), metadata=left_out(clusters.load_effects))  # What each fault did
 
     @property
     def flows(self) -> list[Flow]:
@@ -153,7 +147,7 @@ def simulate_transfers(
         if spec.file is None:
             raise OptionError("there is nothing to send: the spec names no file of transfers")
         transfers = read_transfers(Path(spec.file))
-    scenario = resolve_traffic(spec)
+    scenario = clusters.resolve_traffic(spec)
     workers = spec.workers or transfers.ranks
     scenario.warn_of_idle_overrides(workers)
     healthy, cluster, faults = scenario.healthy(workers), scenario.cluster(workers), scenario.faults
@@ -189,7 +183,7 @@ def simulate_transfers(
         )
     return FlowsResult(
         spec=spec,
-        spec_sha256=traffic_sha256(spec, scenario, workers, json_value(transfers)),
+        spec_sha256=clusters.traffic_sha256(spec, scenario, workers, json_value(transfers)),
         transfers=transfers,
         cluster=summary_line(cluster),
         finish_s=finish_ps / PS_PER_S,
@@ -197,5 +191,5 @@ def simulate_transfers(
         bottlenecks=networks.busiest_links(cluster.fabric, lambda _: (sent,), span_s),
         network=spec.network,
         cross_check=check,
-        effects=effects_in_order(effects, faults),
+        effects=clusters.effects_in_order(effects, faults),
     )
