@@ -32,8 +32,6 @@ from s2sim.units import PS_PER_S
 
 T = TypeVar("T")
 
-_VALUES = 2**20  # Of which the work of feedback is taken a value
-
 
 def group_identical_collectives(posted: Iterable[tuple[tuple[int, ...], Hashable]]) -> list[list[int]]:
     """Return the indices of collectives that are listed as one, from the ranks and a description of each.
@@ -146,9 +144,10 @@ class ExecutedRecording:
         training, scenario = scenario.training, scenario.for_codec(item.reducer.traits.name, item.recording.workers)
         costs = codec_costs(item.reducer, scenario.codec_as, 0 if training is None else training.host_loop_ps)
         if scenario.gpu.hook_copy_Bps is not None:
-            # Half of it in encode and half in decode, of each value.
-            feedback_ps = sum(work_ps(work, scenario.gpu) for work in feedback_work(item.reducer, _VALUES)) / _VALUES
-            costs = replace(costs, copy_ps=(VALUE_BYTES * PS_PER_S / scenario.gpu.hook_copy_Bps + feedback_ps) / 2)
+            # Of each value; half of it in encode and half in decode.
+            taken_s = VALUE_BYTES / scenario.gpu.hook_copy_Bps
+            taken_s += sum(work.bytes_moved for work in feedback_work(item.reducer, 1)) / scenario.gpu.stream_Bps
+            costs = replace(costs, copy_ps=PS_PER_S * taken_s / 2)
         tensors = ((), ()) if costs == KERNELS else scenario.tensor_sizes(item.reducer)
         return cls(item.recording, scenario, timer, item.exchange, costs, *tensors)
 

@@ -55,10 +55,8 @@ def _convert_half(array: Array, dtype: str) -> Array:
     """Return an array in another type, see `s2sim.codecs.floats.convert_half`."""
     import torch
 
-    with warnings.catch_warnings():
-        # That it may not be written to: it is not.
-        warnings.simplefilter("ignore", UserWarning)
-        return torch.from_numpy(array).to(getattr(torch, dtype)).numpy()
+    # As above; warnings are of the whole process, so that the hook's thread leaves their filters alone.
+    return torch.from_numpy(np.require(array, requirements=["W"])).to(getattr(torch, dtype)).numpy()
 
 
 def weight_norms(parameters: Iterable[torch.Tensor]) -> Floats32:
