@@ -14,7 +14,15 @@ from s2sim.cli import output
 from s2sim.cli.options import check_targets, command, group
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_worker_list, parse_workers
-from s2sim.units import PS_PER_S, format_number_of, format_rate, parse_option, parse_rate_Bps, parse_time_ps
+from s2sim.units import (
+    PS_PER_S,
+    format_number_of,
+    format_rate,
+    parse_option,
+    parse_rate_Bps,
+    parse_size_bytes,
+    parse_time_ps,
+)
 
 if TYPE_CHECKING:
     from s2sim.testbed.layout import NetworkLayout
@@ -43,9 +51,9 @@ def compare_command(
     from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
     from s2sim.validation.testbed import compare_testbeds
 
-    measured = read_measured(resolve_testbeds_folder(folder))
+    place = resolve_testbeds_folder(folder)
     with output.watching(quiet=quiet) as progress:
-        result = compare_testbeds(measured, calibrate_on, progress)
+        result = compare_testbeds(read_measured(place), calibrate_on, progress, place)
     if png is not None:
         from s2sim.report.figures.charts import times_figure
 
@@ -56,14 +64,14 @@ def compare_command(
 @command(app, "dev testbed topology")
 def topology_command(*, setting: str, folder: str | None = None, out: str | None = None) -> None:
     """Write the cluster that a setting, or a testbed that is up, is to the simulator as a topology file."""
-    from s2sim.testbed import measure, measured, network, settings
+    from s2sim.testbed import measured, network, series, settings
     from s2sim.validation.testbed import setting_named
     from s2sim.validation.testbed_fit import setting_toml
 
     check_targets(out=out)
     if folder is None and setting in network.list_testbed_names():
         (layout,) = settings.choose_layouts(setting, workers=(), rate=None, nodes=None, uplink=None)
-        found = measure.current_setting(layout, "")
+        found = series.current_setting(layout, "")
     else:
         found = setting_named(measured.read_measured(measured.resolve_testbeds_folder(folder)), setting)
     text = setting_toml(found)
@@ -159,23 +167,35 @@ def run_command(
     reducer: list[str] | None = None,
     trace: str = "ncf",
     compute: str = "50ms",
+    model: str | None = None,
+    module: str | None = None,
+    batch: int | None = None,
+    bucket: str = "25MiB",
     repeats: int = 30,
     budget: str = "2s",
     seed: int = 0,
     json: str | None = None,
     quiet: bool = False,
 ) -> None:
-    """Measure collectives, reducers and iterations between real processes on a network of set rates.
+    """Measure collectives, reducers and training between real processes on a network of set rates.
 
-    All ranks begin at one instant, and a time ends when the last is done. Rows stay when it is interrupted; called
-    again, it goes on with what is missing. Needs root, iproute2 and the extra torch.
+    All ranks begin at one instant, and a time ends when the last is done. Training is that of DistributedDataParallel:
+    it is recorded once for each number of workers, as --recorded takes it, codecs of its hooks are measured, and its
+    iterations timed without a hook, with reducers, and with PyTorch's own hooks. Rows stay when it is interrupted;
+    called again, it goes on with what is missing. Needs root, iproute2 and the extra torch.
     """
     from s2sim.report.log_comparison import measured_grids, measured_lines
     from s2sim.testbed import settings
-    from s2sim.testbed.measure import MeasurementPlan, Repetitions, measure_series
+    from s2sim.testbed.measure import Repetitions
     from s2sim.testbed.measured import read_measured
+    from s2sim.testbed.series import MeasurementPlan, measure_series
+    from s2sim.testbed.training import Training
+    from s2sim.validation.calibrate_codecs import calibrate_hooks
 
     check_targets(json=json)
+    trained = None
+    if model is not None or module is not None:
+        trained = Training(model, module, batch, parse_option("--bucket", parse_size_bytes, bucket), seed)
     wanted = settings.RequestedMeasurements(
         settings.parse_kinds(what),
         tuple(collective or settings.COLLECTIVES_BY_DEFAULT),
@@ -183,6 +203,8 @@ def run_command(
         tuple(reducer or settings.REDUCERS),
         trace,
         parse_option("--compute", parse_time_ps, compute) / PS_PER_S,
+        trained,
+        tuple(reducer or settings.HOOKS),
     )
     effort = Repetitions(repeats, parse_option("--budget", parse_time_ps, budget) / PS_PER_S)
     counts = () if workers is None else parse_worker_list(workers)
@@ -196,9 +218,11 @@ def run_command(
             progress.advance()
 
         try:
-            plan, line = MeasurementPlan(wanted.tasks, effort, seed), shlex.join(["s2sim", *sys.argv[1:]])
+            plan, line = MeasurementPlan(wanted.tasks, effort, seed, trained), shlex.join(["s2sim", *sys.argv[1:]])
             existing, start = name is not None, progress.start
             measure_series(folder, layouts, plan, command=line, existing=existing, start=start, advance=advance)
+            if trained is not None and rows:
+                calibrate_hooks(folder, trained.name, progress)
         except KeyboardInterrupt:
             progress.stop()
             if json != output.STDOUT:

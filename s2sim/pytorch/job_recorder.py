@@ -127,6 +127,11 @@ class JobRecorder:
         if kind is None:
             self.close()
 
+    @property
+    def steps_left(self) -> int:
+        """Steps that the recording still takes."""
+        return len(self._kinds) - self._done
+
     def step(self) -> None:
         """Say that a step of training has ended, that of the optimizer included."""
         if self._done >= len(self._kinds):

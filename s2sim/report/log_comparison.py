@@ -238,6 +238,7 @@ def measured_grids(measured: MeasuredTestbeds) -> list[Grid]:
         ("Collectives between processes", measured.collectives),
         ("Reducers between processes", measured.reducers),
         ("Iterations: computing, then reducing", measured.iterations),
+        ("Training: iterations of DistributedDataParallel, by hook", measured.training),
     )
     return [_grid(title, rows) for title, rows in tables if rows]
 
@@ -245,6 +246,8 @@ def measured_grids(measured: MeasuredTestbeds) -> list[Grid]:
 def measured_lines(measured: MeasuredTestbeds) -> list[str]:
     """Return notes on the tables of measured times."""
     lines = ["From the instant at which all ranks begin until the last is done; CPU: of all processes together."]
+    if measured.training:
+        lines.append("Training goes on from one iteration to the next, each as long as on its slowest rank.")
     asleep = ", ".join(setting.name for setting in measured.settings if setting.workers > setting.processors)
     if measured.iterations and asleep:
         lines.append(f"Workers of {asleep} slept instead of computing, because they outnumber the processors.")
@@ -336,8 +339,7 @@ def comparison_grids(result: PredictionComparison) -> list[Grid]:
         number_column("rate", lambda item: rate_text(item[1][0].rate_Bps)),
         *_error_columns(),
     )
-    grids = [constants_grid(result.constants), errors, settings]
-    return [*grids, *filled(wrong, _break_even_grid(result.break_even)), worst]
+    return filled(constants_grid(result.constants), errors, settings, wrong, _break_even_grid(result.break_even), worst)
 
 
 _Points: TypeAlias = tuple[str, list[ComparedTime]]

@@ -2,14 +2,11 @@
 
 import ctypes
 import os
-import platform
 import struct
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
-from dataclasses import asdict, astuple, dataclass, replace
-from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +14,7 @@ import numpy as np
 
 from s2sim.arrays import Floats
 from s2sim.errors import S2SimError
-from s2sim.pytorch.launch import ProcessPlace, run_job, tcp_infos
-from s2sim.testbed.layout import NetworkLayout, places
-from s2sim.testbed.measured import Kind, MeasuredSetting, MeasuredTiming, add_setting, add_timed, read_existing
+from s2sim.pytorch.launch import tcp_infos
 
 # Place and form in struct tcp_info of tcpi_notsent_bytes, and of tcpi_bytes_sent and tcpi_bytes_retrans after others.
 _NOT_SENT, _COUNTS = 144, struct.Struct("<I52xQQ")
@@ -30,7 +25,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broa
 _IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 ITEM_BYTES = 4
 _NS_PER_S = 10**9
-_MIN_REPEATS = 3
+MIN_REPEATS = 3
 _WARM_UPS = 2
 # From the moment when rank 0 says when until then; doubled whenever a rank heard of it too late.
 _FIRST_LEAD_NS, _MAX_LEAD_NS = 4_000_000, 2_000_000_000
@@ -59,16 +54,6 @@ class Repetitions:
 
     repeats: int = 30  # Most repetitions
     budget_s: float = 2.0  # Seconds of repetitions after which there are no more, once there are three
-
-
-@dataclass(frozen=True, slots=True)
-class MeasurementPlan:
-    """What is measured on each testbed, and how thoroughly."""
-
-    # Returns what is to be measured between so many workers, by kind.
-    tasks: Callable[[int], Mapping[Kind, Sequence[MeasurementTask]]]
-    effort: Repetitions
-    seed: int = 0  # Of what reducers draw
 
 
 def collective_task(what: str, size_bytes: int, ranks: int) -> MeasurementTask:
@@ -115,20 +100,21 @@ def time_across_ranks(
             continue
         rows.append(row)
         spent_s += last_s
-        if len(rows) >= effort.repeats or (spent_s >= effort.budget_s and len(rows) >= _MIN_REPEATS):
+        if len(rows) >= effort.repeats or (spent_s >= effort.budget_s and len(rows) >= MIN_REPEATS):
             break
     times = np.stack(rows)  # (repetitions, ranks, columns of `_time_once`)
     slowest = times[:, :, 0].argmax(axis=1)
-    low_s, median_s, high_s = np.percentile(times[:, :, 0].max(axis=1), (10, 50, 90)).tolist()
-    seconds = {
-        "median_s": median_s,
-        "low_s": low_s,
-        "high_s": high_s,
-        "codec_s": float(np.median(times[np.arange(len(rows)), slowest, 1])),
-        "cpu_s": float(np.median(times[:, :, 3].sum(axis=1))),
-    }
+    codec_s = np.median(times[np.arange(len(rows)), slowest, 1])
+    cpu_s, sent = np.median(times[:, :, 3].sum(axis=1)), np.median(times[:, :, 2].max(axis=1))
+    return summarise(times[:, :, 0].max(axis=1), float(codec_s), float(cpu_s), float(sent))
+
+
+def summarise(times_s: Floats, codec_s: float, cpu_s: float, sent: float) -> dict[str, float]:
+    """Return fields of `s2sim.testbed.measured.MeasuredTiming` of the repetitions of a row, float64 of shape (n,)."""
+    low_s, median_s, high_s = np.percentile(times_s, (10, 50, 90)).tolist()
+    seconds = {"median_s": median_s, "low_s": low_s, "high_s": high_s, "codec_s": codec_s, "cpu_s": cpu_s}
     rounded = {name: max(round(each, 9), 0.0) for name, each in seconds.items()}
-    return {"repeats": len(rows), "sent_bytes": int(np.median(times[:, :, 2].max(axis=1))), **rounded}
+    return {"repeats": len(times_s), "sent_bytes": int(sent), **rounded}
 
 
 def _time_once(rank: int, act: Callable[[], RepetitionResult], lead_ns: int) -> tuple[bool, Floats]:
@@ -235,90 +221,3 @@ def _compute(seconds: float, *, spin: bool) -> float:
     else:
         time.sleep(seconds)
     return time.process_time() - cpu_s
-
-
-def current_setting(layout: NetworkLayout, command: str) -> MeasuredSetting:
-    """Return the setting of a testbed on this machine, now."""
-    try:
-        torch = version("torch")
-    except PackageNotFoundError:
-        raise S2SimError("workers of a testbed talk by PyTorch, which is missing: pip install 's2sim[torch]'") from None
-    lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
-    models = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return MeasuredSetting(
-        **asdict(layout),
-        processors=len(os.sched_getaffinity(0)),
-        machine=models[0] if models else platform.machine(),
-        kernel=f"{platform.system()} {platform.release()}",
-        torch=torch,
-        date=datetime.now(UTC).isoformat(timespec="seconds"),
-        command=command,
-    )
-
-
-def missing_tasks(folder: Path, setting: MeasuredSetting, plan: MeasurementPlan) -> dict[Kind, list[MeasurementTask]]:
-    """Return by kind the tasks without a row in the folder; `S2SimError` if its setting of this name differs."""
-    have = read_existing(folder)
-    for old in have.settings:
-        if old.name == setting.name and replace(old, date=setting.date, command=setting.command) != setting:
-            raise S2SimError(
-                f"{folder} has a setting {setting.name!r} of another machine, network or version: give another folder"
-            )
-    found: dict[Kind, list[MeasurementTask]] = {}
-    for kind, tasks in plan.tasks(setting.workers).items():
-        rows = [row for row in have.of(kind) if row.setting == setting.name]
-        done = {(row.what, row.trace, row.compute_s, row.payload_bytes) for row in rows}
-        if todo := [task for task in tasks if astuple(task) not in done]:
-            found[kind] = todo
-    return found
-
-
-def measure_testbed(
-    folder: Path,
-    setting: MeasuredSetting,
-    places: Sequence[ProcessPlace],
-    todo: Mapping[Kind, Sequence[MeasurementTask]],
-    plan: MeasurementPlan,
-    done: Callable[[], None] = lambda: None,
-) -> None:
-    """Measure tasks, with one start of processes a kind; workers without a processor each sleep rather than compute."""
-    if all(known.name != setting.name for known in read_existing(folder).settings):
-        add_setting(folder, setting)
-    for kind, tasks in todo.items():
-
-        def hear(_: int, told: Any, kind: Kind = kind, tasks: Sequence[MeasurementTask] = tasks) -> None:
-            add_timed(folder, kind, MeasuredTiming(setting.name, **asdict(tasks[told["number"]]), **told["summary"]))
-            done()
-
-        how = {"effort": asdict(plan.effort), "spin": setting.workers <= setting.processors, "seed": plan.seed}
-        arguments = {"tasks": [asdict(task) for task in tasks], **how}
-        # Between two rows no process tells anything; over a slow network one takes a while.
-        timeout_s = 120.0 + 2 * plan.effort.budget_s
-        run_job(f"{__name__}:run_tasks", arguments, places, timeout_s=timeout_s, hear=hear)
-
-
-def measure_series(
-    folder: Path,
-    layouts: Sequence[NetworkLayout],
-    plan: MeasurementPlan,
-    *,
-    command: str,
-    existing: bool = False,
-    start: Callable[[int, str], None],
-    advance: Callable[[], None],
-) -> None:
-    """Measure all rows missing in a folder on each testbed; every row is saved at once.
-
-    Testbeds are created and removed unless ``existing``. ``command`` is the command line for the table of settings;
-    ``start`` is called with the number and kind of rows before each testbed, ``advance`` after each row.
-    """
-    from s2sim.testbed.network import temporary_testbed
-
-    todo = [(layout, missing_tasks(folder, current_setting(layout, command), plan)) for layout in layouts]
-    for number, (layout, tasks) in enumerate(todo, 1):
-        if not tasks:
-            continue
-        start(sum(map(len, tasks.values())), f"testbed {layout.name}, {number} of {len(todo)} (rows)")
-        block: AbstractContextManager[Any] = nullcontext() if existing else temporary_testbed(layout)
-        with block:
-            measure_testbed(folder, current_setting(layout, command), places(layout), tasks, plan, advance)

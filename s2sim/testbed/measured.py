@@ -1,4 +1,4 @@
-"""What was measured on a testbed: its settings, and times of collectives, reducers and iterations, as tables."""
+"""What was measured on a testbed: its settings, and times of collectives, reducers and training, as tables."""
 
 from __future__ import annotations
 
@@ -50,9 +50,10 @@ class MeasuredTiming:
 
     setting: _Word  # Name of the testbed
     # A collective, as ``all_reduce``, or an option string of a reducer, which does its first step, or with
-    # ``warm=true`` a later one.
+    # ``warm=true`` a later one; of training the hook, ``dense`` without one, ``torch:fp16`` for one of PyTorch's own.
     what: _Word
-    trace: str  # Trace whose gradients of its first step are reduced, rank by rank; empty for collectives
+    # Trace whose gradients of its first step are reduced, rank by rank, or name of the training; empty for collectives
+    trace: str
     compute_s: _Seconds  # Seconds that every rank spins before it exchanges; 0 where the exchange stands alone
     payload_bytes: _Bytes  # Buffer of a collective as nccl-tests count it, or of the dense gradient, in bytes
     repeats: _Count  # Times measured, after those that warm up
@@ -60,15 +61,17 @@ class MeasuredTiming:
     median_s: _Seconds
     low_s: _Seconds
     high_s: _Seconds
-    # Of the median, seconds that the slowest rank spends outside of collectives and of spinning; 0 of collectives.
+    # Of the median, seconds that the slowest rank spends outside of collectives and of spinning; 0 of collectives. Of
+    # training those of the hook, in the mean.
     codec_s: _Seconds
     # Bytes that TCP of the rank with most has sent in one repetition, payload and framing of the library.
     sent_bytes: _Bytes
-    # CPU seconds of all processes together in one repetition, the kernel's work for them included, spinning not.
+    # CPU seconds of all processes together in one repetition, the kernel's work for them included, spinning not; of
+    # training its compute too.
     cpu_s: _Seconds
 
 
-Kind: TypeAlias = Literal["collectives", "reducers", "iterations"]
+Kind: TypeAlias = Literal["collectives", "reducers", "iterations", "training"]
 Row = TypeVar("Row", MeasuredSetting, MeasuredTiming)
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -81,10 +84,11 @@ class MeasuredTestbeds:
     """All that a folder holds, in the order of its files."""
 
     settings: tuple[MeasuredSetting, ...] = ()  # One for each testbed
-    # collectives, reducers, iterations: Each names one of the settings; empty where the folder has no such table.
+    # collectives, reducers, iterations, training: Each names one of the settings; empty without such a table.
     collectives: tuple[MeasuredTiming, ...] = ()
     reducers: tuple[MeasuredTiming, ...] = ()
     iterations: tuple[MeasuredTiming, ...] = ()
+    training: tuple[MeasuredTiming, ...] = ()
 
     def of(self, kind: Kind) -> tuple[MeasuredTiming, ...]:
         """Return the times of one kind."""

@@ -9,9 +9,11 @@ from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.testbed.layout import NetworkLayout
 from s2sim.testbed.measure import COLLECTIVES, ITEM_BYTES, MeasurementTask, collective_task
 from s2sim.testbed.measured import KINDS, Kind
+from s2sim.testbed.training import Training, check_hook
 from s2sim.units import parse_option, parse_rate_Bps, parse_size_bytes
 
 REDUCERS = ("dense", "fp16", "union", "gather-rows", "owner-reduce", "topk", "s2", "s2-exact")
+HOOKS = ("dense", "torch:fp16", "fp16", "powersgd:rank=4", "topk:density=0.01")
 COLLECTIVES_BY_DEFAULT = ("all_reduce", "all_gather", "all_to_all")
 
 
@@ -81,18 +83,21 @@ def _rate_label(rate_Bps: float) -> str:
 class RequestedMeasurements:
     """What is to be measured on every testbed."""
 
-    kinds: tuple[Kind, ...]  # ``collectives``, ``reducers`` and ``iterations``, or some of them
+    kinds: tuple[Kind, ...]
     collectives: tuple[str, ...] = COLLECTIVES_BY_DEFAULT  # By name
     sizes_bytes: tuple[int, ...] = ()  # Buffers of collectives
     reducers: tuple[str, ...] = REDUCERS  # Option strings; each does its first step, or with ``warm=true`` a later one
     trace: str = "ncf"  # What they reduce
     compute_s: float = 0.05  # Seconds that ranks compute before they reduce, in iterations
+    training: Training | None = None
+    hooks: tuple[str, ...] = HOOKS  # With which it is trained, see `s2sim.testbed.training.check_hook`
 
     def __post_init__(self) -> None:
         for name in self.collectives:
             if name not in COLLECTIVES:
                 raise OptionError(f"--collective {name!r} is none that is timed{suggest_nearest(name, COLLECTIVES)}")
-        if any(kind != "collectives" for kind in self.kinds):
+        self._check_training()
+        if {"reducers", "iterations"} & set(self.kinds):
             from s2sim.reducers.registry import make_reducer
 
             for text in self.reducers:
@@ -104,6 +109,16 @@ class RequestedMeasurements:
         if "iterations" in self.kinds and not self.compute_s:
             raise OptionError("--compute 0s: iterations compute before they exchange; without that measure reducers")
 
+    def _check_training(self) -> None:
+        if "training" not in self.kinds:
+            if self.training is not None:
+                raise OptionError("--model and --module are of --what training: add that")
+            return
+        if self.training is None:
+            raise OptionError("--what training needs --module FILE.py:FUNCTION or --model NAME")
+        for text in self.hooks:
+            check_hook(text)
+
     def tasks(self, workers: int) -> Mapping[Kind, Sequence[MeasurementTask]]:
         """Return what is measured between so many workers, each once."""
         found: dict[Kind, Sequence[MeasurementTask]] = {}
@@ -111,6 +126,10 @@ class RequestedMeasurements:
             if kind == "collectives":
                 pairs = [(name, size) for name in self.collectives for size in self.sizes_bytes]
                 tasks = [collective_task(name, size, workers) for name, size in pairs]
+            elif kind == "training":
+                assert self.training is not None
+                about = (self.training.name, 0.0, self.training.payload_bytes())
+                tasks = [MeasurementTask(hook, *about) for hook in self.hooks]
             else:
                 from s2sim.gradients.synthetic import load_trace
 

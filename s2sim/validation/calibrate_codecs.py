@@ -3,6 +3,7 @@
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,13 +14,15 @@ from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, PREFET
 from s2sim.files import toml_text
 from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.synthetic import load_trace
-from s2sim.profiles.read import TRACE, RecordedJob
+from s2sim.profiles.read import CODECS, TRACE, RecordedJob
 from s2sim.provenance import usable_cores
 from s2sim.pytorch.launch import ProcessPlace, run_job
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Work
 from s2sim.reducers.wrappers.error_feedback import feedback_work
+from s2sim.testbed.measured import read_measured
+from s2sim.testbed.training import DENSE, PYTORCH
 
 REDUCERS = tuple(
     dict.fromkeys(each for each in (*FOR_TABLES, *FOR_DENSE_LAYERS, *FOR_BOTH) if each not in ("dense", PREFETCH))
@@ -105,6 +108,14 @@ def calibrate_codecs(
             took_s = float(np.median(np.max(seconds[number], axis=0))) / turns
             coded.append((text, [*works, *feedback_work(reducer, values)], took_s, 4 * values))
     return fit_codecs(coded)
+
+
+def calibrate_hooks(folder: Path, training: str, progress: ProgressWatcher = SILENT) -> None:
+    """Measure the codecs of all hooks of a training on a testbed, for each folder in which it was recorded."""
+    texts = [row.what for row in read_measured(folder).training if row.trace == training]
+    hooks = [text for text in dict.fromkeys(texts) if text != DENSE and not text.startswith(PYTORCH)]
+    for job in sorted((folder / "recorded").glob(f"*/{training}")) if hooks else ():
+        (job / CODECS).write_text(calibrate_codecs(hooks, str(job), progress).text, "utf-8")
 
 
 def fit_codecs(measured: Sequence[tuple[str, Sequence[Work], float, int]]) -> CodecCalibration:

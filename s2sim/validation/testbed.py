@@ -4,16 +4,19 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import exp, inf, isinf, log
+from pathlib import Path
 from statistics import median
 from typing import Any
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.json_form import finite
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
+from s2sim.libraries.constants import ConstantOverrides
 from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds
 from s2sim.uncertainty.machine_fit import FittedConstant
 from s2sim.validation.compare_log_result import LARGE_BYTES
 from s2sim.validation.testbed_fit import collective_s, exchange_s, fit_setting, measured_codec_time, predict_codec_s
+from s2sim.validation.testbed_training import predict_trainings
 
 DENSE = "dense"
 
@@ -183,7 +186,7 @@ def setting_named(measured: MeasuredTestbeds, name: str | None) -> MeasuredSetti
     """Return a setting by name; of those that measured collectives the first without one."""
     settings = {setting.name: setting for setting in measured.settings}
     if name is None:
-        name = next((row.setting for row in measured.collectives), None)
+        name = next((row.setting for row in (*measured.collectives, *measured.training)), None)
         if name is None:
             raise S2SimError("no collective was measured, and no constants follow from anything else: measure some")
     if name not in settings:
@@ -192,43 +195,66 @@ def setting_named(measured: MeasuredTestbeds, name: str | None) -> MeasuredSetti
 
 
 def compare_testbeds(
-    measured: MeasuredTestbeds, calibrate_on: str | None = None, progress: ProgressWatcher = SILENT
+    measured: MeasuredTestbeds,
+    calibrate_on: str | None = None,
+    progress: ProgressWatcher = SILENT,
+    folder: Path | None = None,
 ) -> PredictionComparison:
-    """Return measured times with predictions: constants and codec times are of one setting, all else is predicted."""
+    """Return measured times with predictions: constants and codec times are of one setting, all else is predicted.
+
+    Training is predicted by ``s2sim run --recorded`` of the recordings in ``folder``, those of the calibrated setting
+    first; PyTorch's own hooks are not predicted, and neither is training without a folder.
+    """
     chosen = setting_named(measured, calibrate_on)
-    fit = fit_setting(chosen, measured.collectives, progress)
+    own: ConstantOverrides = ()
+    constants: tuple[FittedConstant, ...] = ()
+    if measured.collectives or not measured.training:
+        fit = fit_setting(chosen, measured.collectives, progress)
+        own, constants = fit.own, fit.constants
     settings = {setting.name: setting for setting in measured.settings}
     codecs = {
-        (row.what, row.trace): measured_codec_time(chosen, row, fit.own)
+        (row.what, row.trace): measured_codec_time(chosen, row, own)
         for row in (*measured.iterations, *measured.reducers)
         if row.setting == chosen.name
     }
     rows = [(kind, row) for kind in KINDS for row in measured.of(kind)]
+    trained = predict_trainings(measured, folder, chosen.name, progress)
     points, unmeasured = [], set()
     for kind, row in watched(progress, "predicting", rows):
-        setting = settings[row.setting]
+        setting, seen = settings[row.setting], row.setting == chosen.name
         if kind == "collectives":
-            predicted_s = collective_s(setting, row.what, row.payload_bytes, fit.own)
+            predicted_s = collective_s(setting, row.what, row.payload_bytes, own)
+        elif kind == "training":
+            if row not in trained:
+                continue
+            predicted_s, recorded_on = trained[row]
+            seen = row.setting == recorded_on and row.what == DENSE
         else:
             codec = codecs.get((row.what, row.trace))
             unmeasured |= {row.what} if codec is None else set()
-            exchanged_s = exchange_s(setting, row.what, row.trace, fit.own)
+            exchanged_s = exchange_s(setting, row.what, row.trace, own)
             predicted_s = row.compute_s + (exchanged_s + predict_codec_s(setting, row, codec))
         cluster = setting.name, setting.workers, setting.nodes, setting.rate_Bps, setting.uplink_Bps
         work = row.what, row.trace, row.compute_s, row.payload_bytes
         times_s = row.median_s, row.low_s, row.high_s, predicted_s
-        points.append(ComparedTime(*(kind, *cluster, *work, *times_s, setting == chosen)))
+        points.append(ComparedTime(*(kind, *cluster, *work, *times_s, seen)))
     exchanged = [point for point in points if point.kind != "collectives"]
     codecs_note = (
         f"codecs are NumPy on the processors that workers share: what {chosen.name} measured beside exchanges, "
         "in proportion to the work that its script notes and to the workers for each processor"
     )
     unmeasured_note = f"{chosen.name} did not measure {', '.join(sorted(unmeasured))}: codecs count nothing there"
+    training_note = (
+        "training is predicted by s2sim run --recorded, from its recording on one setting for each number of workers; "
+        "PyTorch's own hooks are measured only"
+    )
     return PredictionComparison(
         chosen.name,
-        fit.constants,
+        constants,
         tuple(points),
         win_predictions(exchanged),
         break_even_rates(exchanged),
-        (codecs_note,) * bool(exchanged) + (unmeasured_note,) * bool(unmeasured),
+        (codecs_note,) * any(point.kind != "training" for point in exchanged)
+        + (unmeasured_note,) * bool(unmeasured)
+        + (training_note,) * bool(trained),
     )

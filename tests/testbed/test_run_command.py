@@ -12,6 +12,12 @@ from s2sim.cli.main import main
 from s2sim.testbed.measured import read_measured
 from s2sim.testbed.settings import choose_layouts
 
+TRAINING = ["--workers", "2", "--what", "training", "--model", "cnn"]
+needs_a_testbed = pytest.mark.skipif(
+    os.geteuid() != 0 or shutil.which("tc") is None or find_spec("torch") is None,
+    reason="needs root, iproute2 and the extra torch",
+)
+
 
 @pytest.mark.parametrize(
     ("arguments", "told"),
@@ -26,6 +32,13 @@ from s2sim.testbed.settings import choose_layouts
         (["--workers", "2", "--what", "all"], "--what 'all' is nothing that is measured"),
         (["--workers", "2", "--reducer", "unoin"], "did you mean 'union'"),
         (["--workers", "2", "--budget", "2"], "--budget: time '2' has no unit"),
+        (["--workers", "2", "--what", "training"], "--what training needs --module FILE.py:FUNCTION or --model NAME"),
+        (["--workers", "2", "--model", "cnn"], "--model and --module are of --what training: add that"),
+        ([*TRAINING, "--reducer", "torch:fp32"], "PyTorch has no such hook (known: bf16, fp16, powersgd)"),
+        ([*TRAINING, "--reducer", "torch:fp16:rank=2"], "--reducer torch:fp16:rank=2: write torch:fp16"),
+        ([*TRAINING, "--reducer", "torch:powersgd:rank=x"], "write torch:powersgd:rank=4"),
+        ([*TRAINING, "--reducer", "embrace"], "leaves every rank with its own part of the gradient"),
+        ([*TRAINING, "--bucket", "1"], "--bucket: size '1' has no unit"),
     ],
 )
 def test_what_cannot_be_is_one_line(arguments, told, tmp_path, capsys):
@@ -52,10 +65,7 @@ def test_a_series_is_every_pair_of_counts_and_rates():
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(
-    os.geteuid() != 0 or shutil.which("tc") is None or find_spec("torch") is None,
-    reason="needs root, iproute2 and the extra torch",
-)
+@needs_a_testbed
 def test_a_network_is_made_measured_and_removed(tmp_path, capsys):
     folder = tmp_path / "out"
     # Another run of these tests at the same time has another testbed.
@@ -90,3 +100,67 @@ def test_a_network_is_made_measured_and_removed(tmp_path, capsys):
     assert main(asked) == 0
     assert "0 new rows" in capsys.readouterr().out
     assert not [path for path in Path("/var/run/netns").iterdir() if name in path.name]
+
+
+MODEL = """
+from torch import nn, optim, randn
+
+def make(batch, device):
+    module = nn.Sequential(nn.Linear(64, 1000), nn.ReLU(), nn.Linear(1000, 64)).to(device)
+    optimizer = optim.SGD(module.parameters(), 1e-3)
+    return module, lambda step: module(randn(batch, 64, device=device)).square().mean(), optimizer
+"""
+
+
+@pytest.mark.slow
+@needs_a_testbed
+def test_training_is_recorded_measured_and_predicted(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    Path("mine.py").write_text(MODEL, "utf-8")
+    rate = f"50.{os.getpid() % 1000:03}Mbps"
+    asked = [
+        "dev",
+        "testbed",
+        "run",
+        "--workers",
+        "2",
+        "--rate",
+        rate,
+        "--what",
+        "training",
+        "--module",
+        "mine.py:make",
+    ]
+    asked += ["--batch", "8", "--repeats", "3", "--out", "out"]
+    hooks = ["dense", "fp16", "topk:density=0.01", "torch:fp16", "torch:powersgd:rank=2"]
+    named = [word for hook in hooks for word in ("--reducer", hook)]
+    assert main([*asked, *named, "-q"]) == 0
+    measured = read_measured(Path("out"))
+    dense, fp16, _, own, powersgd = measured.training
+    assert [row.what for row in measured.training] == hooks
+    parameters = 2 * 64 * 1000 + 1000 + 64
+    assert {row.payload_bytes for row in measured.training} == {4 * parameters}
+    # Of two ranks each sends a half twice; what Gloo frames it with is little.
+    assert 4 * parameters <= dense.sent_bytes < 1.01 * 4 * parameters
+    assert abs(fp16.sent_bytes / dense.sent_bytes - 0.5) < 0.01
+    assert abs(own.sent_bytes / fp16.sent_bytes - 1) < 0.01
+    assert powersgd.sent_bytes < 0.1 * dense.sent_bytes
+    # A token bucket lets a burst through at once, and nothing more.
+    assert dense.low_s > 0.9 * 4 * parameters / 6.3e6
+    assert fp16.codec_s > dense.codec_s == own.codec_s == 0
+    (job,) = Path("out/recorded").glob("*/mine-make-batch8-bucket25600k")
+    before = (job / "job.json").read_bytes()
+    capsys.readouterr()
+    assert main([*asked, *named]) == 0
+    assert "0 new rows in out." in capsys.readouterr().out
+    assert (job / "job.json").read_bytes() == before
+    assert "[codec.topk]" in (job / "codecs.toml").read_text("utf-8")
+    assert main(["dev", "testbed", "compare", "out", "--json", "-"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [(point["what"], point["seen"]) for point in told["points"]] == [
+        (hook, hook == "dense") for hook in hooks[:3]
+    ]
+    # Where the link decides, prediction and measurement are near whatever else the machine does.
+    assert all(abs(point["predicted_s"] / point["measured_s"] - 1) < 0.4 for point in told["points"][:2])
+    assert told["calls"][0]["measured"] > 1.3
+    assert told["calls"][0]["predicted"] > 1.3

@@ -11,18 +11,11 @@ import pytest
 
 from s2sim.errors import S2SimError
 from s2sim.pytorch.launch import ProcessPlace
-from s2sim.testbed import measure as session
+from s2sim.testbed import series as session
 from s2sim.testbed.layout import NetworkLayout
-from s2sim.testbed.measure import (
-    COLLECTIVES,
-    MeasurementPlan,
-    Repetitions,
-    collective_task,
-    current_setting,
-    measure_testbed,
-    missing_tasks,
-)
+from s2sim.testbed.measure import COLLECTIVES, Repetitions, collective_task
 from s2sim.testbed.measured import MeasuredSetting, add_setting, read_measured
+from s2sim.testbed.series import MeasurementPlan, current_setting, measure_testbed, missing_tasks
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs the extra torch")
 HERE = MeasuredSetting("lo", 2, 2, inf, inf, 2, "a CPU", "Linux", "2.6", "today", "s2sim")

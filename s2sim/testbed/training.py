@@ -1,0 +1,192 @@
+"""Iterations of DistributedDataParallel between processes of a testbed: alone, with hooks, and recorded."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from math import ceil
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from s2sim.errors import OptionError, suggest_nearest
+from s2sim.options import split_option_string
+from s2sim.profiles.read import RecordedJob
+from s2sim.pytorch.subject import TrainingSubject, subject_maker
+from s2sim.testbed.measure import MIN_REPEATS, MeasurementTask, Repetitions, sent_bytes, summarise
+
+DENSE, PYTORCH = "dense", "torch:"
+"""Training without a hook, and what the names of PyTorch's own hooks begin with."""
+
+_PYTORCH_HOOKS = {"fp16": "fp16_compress_hook", "bf16": "bf16_compress_hook"}
+_POWERSGD = "powersgd"
+# DDP makes its buckets anew after the first step, and reducers with feedback are in full swing some steps later.
+_WARM_UPS = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """A training: one of the recorder's models or a function of the user's own, its mini-batch and DDP's buckets."""
+
+    model: str | None = None
+    module: str | None = None  # ``path.py:function``, see `s2sim.pytorch.subject.function_subject`
+    batch: int | None = None  # Samples of one rank's mini-batch; None for what the model says
+    bucket_bytes: int = 25 << 20  # Limit of DDP's buckets
+    seed: int = 0
+
+    @property
+    def name(self) -> str:
+        """What rows and the folder of the recorded job call it."""
+        text = f"{self.model or self.module}-batch{self.batch or ''}-bucket{self.bucket_bytes >> 10}k"
+        return re.sub(r"[^\w.=-]+", "-", text.replace(".py", "")).strip("-.")
+
+    def subject(self) -> TrainingSubject:
+        """Return module, loss and optimizer; `OptionError` or `S2SimError` if there are none."""
+        return subject_maker(self.model, self.module, self.batch, (), self.seed)("cpu")
+
+    def payload_bytes(self) -> int:
+        """Return the bytes of its dense gradient in float32."""
+        return 4 * sum(each.numel() for each in self.subject().module.parameters() if each.requires_grad)
+
+
+def check_hook(text: str) -> None:
+    """Refuse what is no hook: an option string of a reducer, or ``torch:`` and fp16, bf16 or powersgd:rank=N."""
+    name = text.removeprefix(PYTORCH)
+    if name == text:
+        from s2sim.pytorch.hook import reducer_for_training
+
+        reducer_for_training(text, feedback=True)
+        return
+    known = (*_PYTORCH_HOOKS, _POWERSGD)
+    first, options = split_option_string(name)
+    if first not in known:
+        raise OptionError(f"--reducer {text}: PyTorch has no such hook{suggest_nearest(first, known)}")
+    if set(options) - ({"rank"} if first == _POWERSGD else set()) or not options.get("rank", "1").isdecimal():
+        raise OptionError(f"--reducer {text}: write {PYTORCH}{first}{':rank=4' * (first == _POWERSGD)}")
+
+
+def find_recorded(folder: Path, name: str, workers: int, setting: str) -> Path | None:
+    """Return where a training was recorded between so many workers, on ``setting`` if it was; None if nowhere."""
+    found = [path.parent for path in sorted((folder / "recorded").glob(f"*/{name}/job.json"))]
+    found = [path for path in found if RecordedJob.read(str(path)).ranks == workers]
+    return next((path for path in found if path.parent.name == setting), found[0] if found else None)
+
+
+def prepare_recorded(folder: Path, name: str, workers: int, setting: str) -> Path | None:
+    """Return the empty place where the training is to be recorded; None if it is recorded."""
+    if find_recorded(folder, name, workers, setting) is not None:
+        return None
+    place = folder / "recorded" / setting / name
+    shutil.rmtree(place, ignore_errors=True)  # What an interrupted recording left
+    place.parent.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def run_trainings(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> None:
+    """Record a ``training`` (fields of `Training`) into ``recorded`` unless None, and time it with each task's hook."""
+    training, effort = Training(**arguments["training"]), Repetitions(**arguments["effort"])
+    if arguments["recorded"] is not None:
+        _record(training, Path(arguments["recorded"]), rank, ranks)
+    for number, fields in enumerate(arguments["tasks"]):
+        summary = _time_training(training, MeasurementTask(**fields).what, rank, ranks, effort)
+        if rank == 0:
+            tell({"number": number, "summary": summary})
+
+
+def _distribute(training: Training, rank: int, ranks: int) -> tuple[Any, TrainingSubject, Callable[[int], None]]:
+    """Return the training in DistributedDataParallel, and a function from an iteration's number that does it."""
+    import torch
+
+    subject = training.subject()
+
+    class Loss(torch.nn.Module):
+        """The module with its loss, as DDP has to be called to notice a mini-batch."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.model = subject.module
+
+        def forward(self, step: int) -> torch.Tensor:
+            return subject.loss(step)
+
+    ddp = torch.nn.parallel.DistributedDataParallel(Loss(), bucket_cap_mb=training.bucket_bytes / 2**20)
+
+    def iterate(number: int) -> None:
+        subject.optimizer.zero_grad()
+        ddp(number * ranks + rank).backward()
+        subject.optimizer.step()
+
+    return ddp, subject, iterate
+
+
+def _record(training: Training, folder: Path, rank: int, ranks: int) -> None:
+    from s2sim.pytorch.job_recorder import JobRecorder
+
+    ddp, subject, iterate = _distribute(training, rank, ranks)
+    sparse = any(getattr(each, "sparse", False) for each in subject.module.modules())
+    batch, sample, model = subject.batch, subject.sample, subject.model
+    with JobRecorder(ddp, folder, batch=batch, sample=sample, model=model, alone=not sparse, network=True) as recorder:
+        while left := recorder.steps_left:
+            iterate(left)
+            recorder.step()
+
+
+def _add_hook(ddp: Any, what: str, seed: int) -> Any:
+    """Add the hook of a row; return our state, None of dense training and of PyTorch's own hooks."""
+    if what == DENSE:
+        return None
+    if not what.startswith(PYTORCH):
+        from s2sim.pytorch.hook import HookState, hook
+
+        state = HookState(ddp, what, seed=seed)
+        ddp.register_comm_hook(state, hook)
+        return state
+    from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
+
+    name, options = split_option_string(what.removeprefix(PYTORCH))
+    if name == _POWERSGD:
+        own = powerSGD_hook.PowerSGDState(
+            None, matrix_approximation_rank=int(options.get("rank", "1")), start_powerSGD_iter=2
+        )
+        ddp.register_comm_hook(own, powerSGD_hook.powerSGD_hook)
+    else:
+        ddp.register_comm_hook(None, getattr(default_hooks, _PYTORCH_HOOKS[name]))
+    return None
+
+
+def _time_training(training: Training, what: str, rank: int, ranks: int, effort: Repetitions) -> dict[str, float]:
+    """Return the time of an iteration, see `s2sim.testbed.measured.MeasuredTiming`; all ranks call this."""
+    import torch
+    import torch.distributed as dist
+
+    ddp, _, iterate = _distribute(training, rank, ranks)
+    state = _add_hook(ddp, what, training.seed)
+    took_s = 0.0
+    for number in range(_WARM_UPS):
+        begin_s = time.perf_counter()
+        iterate(number)
+        took_s = time.perf_counter() - begin_s
+    slowest = torch.tensor([took_s], dtype=torch.float64)
+    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
+    repeats = min(effort.repeats, max(MIN_REPEATS, ceil(effort.budget_s / slowest.item())))
+
+    def counters() -> list[float]:
+        codec_s = 0.0 if state is None else state.reducing_s - state.waited_s
+        return [codec_s, sent_bytes(), time.process_time()]
+
+    before, marks_s = counters(), [time.perf_counter()]
+    for number in range(_WARM_UPS, _WARM_UPS + repeats):
+        iterate(number)
+        marks_s.append(time.perf_counter())
+    here = [*np.diff(marks_s).tolist(), *((b - a) / repeats for a, b in zip(before, counters(), strict=True))]
+    everywhere = torch.empty(ranks * len(here), dtype=torch.float64)
+    dist.all_gather_into_tensor(everywhere, torch.tensor(here, dtype=torch.float64))
+    rows = everywhere.numpy().reshape(ranks, -1)
+    if state is not None:
+        state.close()
+    codec_s, sent, cpu_s = rows[:, repeats:].T
+    return summarise(rows[:, :repeats].max(axis=0), float(codec_s.max()), float(cpu_s.sum()), float(sent.max()))
