@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 import shlex
 import sys
 from dataclasses import asdict
@@ -26,8 +25,6 @@ from s2sim.units import (
 
 if TYPE_CHECKING:
     from s2sim.testbed.layout import NetworkLayout
-
-_NODES = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 
 app = group("dev testbed")
 
@@ -240,6 +237,7 @@ def run_command(
 
 def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> NetworkLayout:
     from s2sim.testbed.layout import NetworkLayout
+    from s2sim.testbed.settings import parse_nodes
 
     count = None if workers is None else parse_workers(workers)
     rate_Bps = math.inf if rate is None else parse_option("--rate", parse_rate_Bps, rate)
@@ -249,11 +247,7 @@ def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: st
         if count is None:
             raise OptionError("say how many workers there are, for example --workers 8 or --nodes 2x4")
         return NetworkLayout(name, count, count, rate_Bps)
-    match = _NODES.fullmatch(nodes)
-    if match is None:
-        raise OptionError(f"--nodes {nodes!r}: write nodes and workers of each, for example --nodes 2x4")
-    number = int(match[1])
-    total = number * int(match[2])
+    total, number = parse_nodes(nodes)
     if count is not None and total != count:
         raise OptionError(f"--nodes {nodes} makes {total} workers, and --workers says {count}: leave that out")
     if number in (1, total):

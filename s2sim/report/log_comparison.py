@@ -284,8 +284,10 @@ def comparison_lines(result: PredictionComparison) -> list[str]:
         f"median |ln(predicted / measured)|: {large} from 1 MiB on, {small} below",
     ]
     if result.calls:
-        right = sum(call.right for call in result.calls)
-        lines.append(f"who is faster than dense: {right} of {len(result.calls)} calls right")
+        right = [call.right for call in result.calls if call.decided]
+        undecided = len(result.calls) - len(right)
+        others = f", {undecided} undecided" if undecided else ""
+        lines.append(f"who is faster than dense: {sum(right)} of {len(right)} calls right{others}")
     return lines
 
 
@@ -309,7 +311,7 @@ def comparison_grids(result: PredictionComparison) -> list[Grid]:
     """Return constants, errors by kind and by setting, calls that are wrong, break-even rates, and the worst points."""
     wrong = tabulate(
         "calls against dense that are wrong: dense's time over the reducer's",
-        [call for call in result.calls if not call.right],
+        [call for call in result.calls if call.decided and not call.right],
         text_column("setting", lambda call: call.setting),
         text_column("reducer", lambda call: f"{call.what} ({call.kind})"),
         number_column("measured", lambda call: f"{call.measured:.2f}"),

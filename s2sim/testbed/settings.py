@@ -1,6 +1,7 @@
 """What somebody wants to have measured, as tasks."""
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -14,6 +15,7 @@ from s2sim.units import parse_option, parse_rate_Bps, parse_size_bytes
 
 REDUCERS = ("dense", "fp16", "union", "gather-rows", "owner-reduce", "topk", "s2", "s2-exact")
 HOOKS = ("dense", "torch:fp16", "fp16", "powersgd:rank=4", "topk:density=0.01")
+_NODES = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 COLLECTIVES_BY_DEFAULT = ("all_reduce", "all_gather", "all_to_all")
 
 
@@ -37,7 +39,7 @@ def choose_layouts(
         return [layout]
     if bool(workers) == (nodes is not None):
         raise OptionError("give the name of a testbed, or --workers, or --nodes, for example --workers 4 --rate 1Gbps")
-    counts = [(each, each) for each in workers] if nodes is None else [_nodes(nodes)]
+    counts = [(each, each) for each in workers] if nodes is None else [parse_nodes(nodes)]
     if nodes is None and uplink is not None:
         raise OptionError(f"--uplink {uplink} changes nothing without --nodes: one switch joins all workers")
     found = {}
@@ -48,16 +50,16 @@ def choose_layouts(
     return list(found.values())
 
 
-def _nodes(text: str) -> tuple[int, int]:
+def parse_nodes(text: str) -> tuple[int, int]:
     """Return how many workers there are, and nodes.
 
-    >>> _nodes("2x4")
+    >>> parse_nodes("2x4")
     (8, 2)
     """
-    nodes, _, each = text.partition("x")
-    if not (nodes.isdecimal() and each.isdecimal()):
+    match = _NODES.fullmatch(text)
+    if match is None:
         raise OptionError(f"--nodes {text!r}: write nodes x workers of each, for example 2x4")
-    return int(nodes) * int(each), int(nodes)
+    return int(match[1]) * int(match[2]), int(match[1])
 
 
 def _rates(option: str, text: str | None, default_Bps: float = math.inf) -> list[float]:

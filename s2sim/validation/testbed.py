@@ -40,7 +40,9 @@ class ComparedTime:
     low_s: float
     high_s: float
     predicted_s: float
-    seen: bool  # Whether it is of the calibrated setting
+    # Whether it is of the calibrated setting; of training, dense where it was recorded
+    seen: bool
+    undecided_below: float  # Gains over dense below this share are undecided
 
     @property
     def error(self) -> float:
@@ -64,6 +66,7 @@ class WinPrediction:
     # Dense's time over the reducer's
     measured: float
     predicted: float
+    decided: bool  # Whether the prediction is further from 1 than it may be off
 
     @property
     def right(self) -> bool:
@@ -123,7 +126,8 @@ class PredictionComparison:
             for kind in dict.fromkeys(point.kind for point in self.points)
             for size in ("large", "small")
         }
-        found["right_calls"] = None if not self.calls else sum(call.right for call in self.calls) / len(self.calls)
+        right = [call.right for call in self.calls if call.decided]
+        found["right_calls"] = sum(right) / len(right) if right else None
         return found
 
 
@@ -138,8 +142,11 @@ def win_predictions(points: Sequence[ComparedTime]) -> tuple[WinPrediction, ...]
     found = []
     for dense, point in _with_dense(points):
         if not point.seen:
-            speedups = dense.measured_s / point.measured_s, dense.predicted_s / point.predicted_s
-            found.append(WinPrediction(point.kind, point.setting, point.what, point.trace, *speedups))
+            measured, predicted = dense.measured_s / point.measured_s, dense.predicted_s / point.predicted_s
+            decided = max(predicted, 1 / predicted) > 1 + point.undecided_below
+            found.append(
+                WinPrediction(point.kind, point.setting, point.what, point.trace, measured, predicted, decided)
+            )
     return tuple(found)
 
 
@@ -221,13 +228,13 @@ def compare_testbeds(
     trained = predict_trainings(measured, folder, chosen.name, progress)
     points, unmeasured = [], set()
     for kind, row in watched(progress, "predicting", rows):
-        setting, seen = settings[row.setting], row.setting == chosen.name
+        setting, seen, undecided_below = settings[row.setting], row.setting == chosen.name, 0.0
         if kind == "collectives":
             predicted_s = collective_s(setting, row.what, row.payload_bytes, own)
         elif kind == "training":
             if row not in trained:
                 continue
-            predicted_s, recorded_on = trained[row]
+            predicted_s, recorded_on, undecided_below = trained[row]
             seen = row.setting == recorded_on and row.what == DENSE
         else:
             codec = codecs.get((row.what, row.trace))
@@ -237,7 +244,7 @@ def compare_testbeds(
         cluster = setting.name, setting.workers, setting.nodes, setting.rate_Bps, setting.uplink_Bps
         work = row.what, row.trace, row.compute_s, row.payload_bytes
         times_s = row.median_s, row.low_s, row.high_s, predicted_s
-        points.append(ComparedTime(*(kind, *cluster, *work, *times_s, seen)))
+        points.append(ComparedTime(*(kind, *cluster, *work, *times_s, seen, undecided_below)))
     exchanged = [point for point in points if point.kind != "collectives"]
     codecs_note = (
         f"codecs are NumPy on the processors that workers share: what {chosen.name} measured beside exchanges, "

@@ -70,9 +70,9 @@ def test_a_file_of_constants_is_a_library(tmp_path, monkeypatch):
         choose_library("mpi:timing=here.toml")
 
 
-def point(rate_Mbps, what, measured_s, predicted_s, *, seen=False):
+def point(rate_Mbps, what, measured_s, predicted_s, *, seen=False, undecided_below=0.0):
     where = f"w4-{rate_Mbps}"
-    more = ("", 0.0, 1 << 20, measured_s, measured_s, measured_s, predicted_s, seen)
+    more = ("", 0.0, 1 << 20, measured_s, measured_s, measured_s, predicted_s, seen, undecided_below)
     return ComparedTime("reducers", where, 4, 4, rate_Mbps * 125e3, math.inf, what, *more)
 
 
@@ -89,8 +89,17 @@ def test_who_wins_and_where_that_turns():
         ("topk", "w4-100", True),
         ("topk", "w4-1000", False),
     ]
+    assert all(call.decided for call in calls)
     (rate,) = break_even_rates(points)
     assert rate.what == "union"
     assert rate.measured_Bps == pytest.approx(333.3 * 125e3, rel=1e-3)
     assert rate.predicted_Bps == pytest.approx(500 * 125e3, rel=1e-3)
     assert rate.factor == pytest.approx(1.5, rel=1e-3)
+
+
+@pytest.mark.parametrize(("predicted_s", "decided"), [(0.012, True), (0.0108, False), (0.0093, False), (0.008, True)])
+def test_a_gain_that_the_prediction_may_be_off_by_is_undecided(predicted_s, decided):
+    (call,) = win_predictions(
+        [point(100, "dense", 0.01, 0.01), point(100, "fp16", 1, predicted_s, undecided_below=0.1)]
+    )
+    assert call.decided is decided
