@@ -15,7 +15,7 @@ from math import sqrt
 from s2sim.experiment.choice import rejected, required_dense
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.progress import ProgressWatcher
-from s2sim.experiment.rate_curve import RateReplays, limiting_rate
+from s2sim.experiment.rate_curve import RateReplays, limiting_rate, rate_of
 from s2sim.experiment.row_parts import Crossing
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation
@@ -193,6 +193,8 @@ def scan_rates(
     progress.start(len(others), f"looking for break-even over {varied}")
     ways = predictions[0].executed.timer.ways if scenario.groups is None else None
     replays = RateReplays(scenario, recorded, varied, ways)
+    if scenario.faults:
+        highest_Bps = replays.highest_possible(rate_of(cluster.shape, varied), highest_Bps)
     crossings, ends, reasons = [], {}, {}
     for row in others:
         reason = rejected(row, max_error)

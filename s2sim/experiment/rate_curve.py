@@ -16,24 +16,26 @@ from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.shape import ClusterShape, with_rate
+from s2sim.topology.shape import ClusterShape, follows, with_rate
 from s2sim.units import format_bytes
 
 
 def limiting_rate(cluster: Cluster) -> str | None:
-    """Return the topology field of the rate that limits a cluster: of the network, or inside the only node."""
+    """Return the topology field of the rate that limits a cluster: of the network, or inside the only node.
+
+    None if there is one worker, or if all nodes have rates of their own.
+    """
     if cluster.workers == 1:
         return None
-    if int(cluster.node_of_rank.max()) > 0:
-        return "nic.rate"
-    return "nvlink.rate" if cluster.shape.nvlink is not None else "pcie.rate"
+    inside = "nvlink.rate" if cluster.shape.nvlink is not None else "pcie.rate"
+    field = "nic.rate" if int(cluster.node_of_rank.max()) > 0 else inside
+    return field if follows(cluster.shape, field) else None
 
 
 def rate_of(shape: ClusterShape, field: str) -> float:
     """Return the value of a field of `limiting_rate`, in bytes per second."""
-    link = {"nic.rate": shape.nic, "nvlink.rate": shape.nvlink, "pcie.rate": shape.pcie}[field]
-    assert link is not None
-    return link.rate_Bps
+    links = (getattr(shape.nodes[number], field.partition(".")[0]) for number in follows(shape, field))
+    return next(float(link.rate_Bps) for link in links if link is not None)
 
 
 # Times that differ by less are the same; the precision of the rate from which on they are.
@@ -92,6 +94,19 @@ class RateReplays:
         if (rate_Bps, reducer) not in self._phases:
             self._phases[rate_Bps, reducer] = self._executed(rate_Bps, reducer).replay.total_ps
         return self._phases[rate_Bps, reducer]
+
+    def highest_possible(self, own_Bps: float, highest_Bps: float) -> float:
+        """Return the highest rate up to ``highest_Bps``, to 2 %, at which the network carries what its faults send."""
+        low, high = min(own_Bps, highest_Bps), highest_Bps
+        while high > low * _CEILING_PRECISION:
+            try:
+                self._at(high).cluster(self._workers)
+            except OptionError:
+                highest_Bps = high
+            else:
+                low = high
+            high = sqrt(low * highest_Bps)
+        return low
 
     def ceiling(self, lowest_Bps: float, highest_Bps: float) -> tuple[float, str] | None:
         """Return the rate, to 2 %, above which dense is no faster, and what limits; None if beyond, or by latency."""

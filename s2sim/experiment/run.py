@@ -6,7 +6,7 @@ from functools import partial
 from math import ceil, log
 from typing import Any
 
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.break_even import scan_rates
 from s2sim.experiment.choice import judged_time_s
 from s2sim.experiment.cluster_spec import accept_fields_of
@@ -119,9 +119,7 @@ def run(
         if spec.steps > 1:
             add_step_rows(spec, scenario, progress, state)
         if break_even:
-            scanned = state.predictions[state.largest] if thorough else state.named(spec.max_error)
-            state.scan = scan_rates(scenario, scanned, spec.max_error, progress, state.extrapolated)
-            state.over_batches = over_batches(state.named(spec.max_error), spec.max_error)
+            _find_break_even(spec, scenario, state, progress, thorough=thorough)
         state.alternatives = find_alternatives(spec, scenario, state)
         if curves is not None:
             curves |= vary_rate(spec, scenario, state, progress)
@@ -131,6 +129,19 @@ def run(
         interrupted = True
     progress.stop()
     return compare(spec, scenario, state, interrupted=interrupted, sensitivity=sensitivity)
+
+
+def _find_break_even(
+    spec: RunSpec, scenario: ReducerScenario, state: RunState, progress: ProgressWatcher, *, thorough: bool
+) -> None:
+    """Find rates and mini-batches of all reducers if ``thorough``; what was asked for stands if one cannot be run."""
+    named = state.named(spec.max_error)
+    scanned = state.predictions[state.largest] if thorough else named
+    try:
+        state.scan = scan_rates(scenario, scanned, spec.max_error, progress, state.extrapolated)
+        state.over_batches = over_batches(named, spec.max_error)
+    except S2SimError as error:
+        state.search_ended = str(error)
 
 
 def begin(
@@ -196,6 +207,7 @@ def compare(
     notes = [
         *([] if extrapolation is None else extrapolation.notes_with_checks()),
         *run_notes(spec, scenario, recorded),
+        *([] if state.search_ended is None else [f"break-even was not found, as at some rate {state.search_ended}"]),
         *(f"{item.reducer} did not run with {item.workers} workers: {item.why}" for item in state.refused),
     ]
     ranks, price = scenario.ranks_of(state.largest), scenario.shape.price

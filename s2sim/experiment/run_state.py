@@ -20,6 +20,7 @@ class RunState:
     refused: list[Refused] = field(default_factory=list)  # Optional reducers that did not run
     # Rates at which reducers break even, for the largest number of workers
     scan: BreakEvenScan = field(default_factory=lambda: BreakEvenScan(None))
+    search_ended: str | None = None  # The error by which the search for these rates and mini-batches ended, if one did
     over_batches: tuple[CountPays, ...] = ()  # Mini-batches with which reducers that the verdict names pay
     alternatives: tuple[Alternative, ...] = ()  # The same on clusters that differ
     extrapolated: RunExtrapolation | None = None  # None if all gradients were recorded

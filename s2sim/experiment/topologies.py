@@ -169,7 +169,8 @@ def _lines(rows: Sequence[TopologyRow], first: Row) -> list[str]:
     rate = "" if fastest.samples_per_s is None else f"{fastest.samples_per_s:,.0f} samples/s, "
     lines = [f"{fastest.name} is fastest: {rate}{scope} takes {format_seconds(fastest.time_s)} with {fastest.best}"]
     if others:
-        lines[0] += _follows(others[0], others[0].compared_s, fastest.compared_s, "takes", "as long")
+        how = "as long" if len({row.samples for row in rows}) == 1 else "as long for each sample"
+        lines[0] += _follows(others[0], others[0].compared_s, fastest.compared_s, "takes", how)
     priced = sorted((row for row in rows if row.cost is not None), key=lambda row: row.cost or 0.0)
     currencies = sorted({str(row.currency) for row in priced})
     if len(currencies) > 1:

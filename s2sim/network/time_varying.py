@@ -46,23 +46,13 @@ class BackgroundTraffic:
         size_bytes: int,
         generator: np.random.Generator,
     ) -> None:
-        if cluster.nodes_used == 1:
-            raise OptionError("background traffic goes between nodes, and all ranks are in one: leave it out")
         self._network = network
         self._cluster = cluster
         self._size_bytes = size_bytes
         self._generator = generator
-        ports = cluster.layout.node_set.ports_of_gpu[cluster.gpu_of_rank]
-        rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
-        shared = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
+        shared_Bps = check_background(cluster, load)
         # Of each rank the probability that it sends a message; and the rate of all interfaces.
-        self._probability, self.rate_Bps = shared / shared.sum(), float(shared.sum())
-        most, link = _largest_load(cluster, self._probability * self.rate_Bps)
-        if load >= most:
-            raise OptionError(
-                f"background traffic of load={load:g} of what interfaces carry would fill link {link}, which others "
-                f"cross too: it carries at most load={most * _SHOWN:.3g} here"
-            )
+        self._probability, self.rate_Bps = shared_Bps / shared_Bps.sum(), float(shared_Bps.sum())
         self._gap_ps = size_bytes / (load * self.rate_Bps) * 1e12
         self._numbers: dict[tuple[int, int], int] = {}
         self._by_node = np.argsort(cluster.node_of_rank, kind="stable")
@@ -105,6 +95,22 @@ class BackgroundTraffic:
             self._network.join(numbers, *ends)
             self._numbers.update(zip(new, numbers.tolist(), strict=True))
         return [self._numbers[pair] for pair in pairs]
+
+
+def check_background(cluster: Cluster, load: float) -> Floats:
+    """Return each rank's share of interfaces, bytes/s of shape (ranks,); refuse a load for which links have no room."""
+    if cluster.nodes_used == 1:
+        raise OptionError("background traffic goes between nodes, and all ranks are in one: leave it out")
+    ports = cluster.layout.node_set.ports_of_gpu[cluster.gpu_of_rank]
+    rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
+    shared_Bps: Floats = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
+    most, link = _largest_load(cluster, shared_Bps)
+    if load >= most:
+        raise OptionError(
+            f"background traffic of load={load:g} of what interfaces carry would fill link {link}, which others "
+            f"cross too: it carries at most load={most * _SHOWN:.3g} here"
+        )
+    return shared_Bps
 
 
 def _largest_load(cluster: Cluster, sent_Bps: Floats) -> tuple[float, str]:

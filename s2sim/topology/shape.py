@@ -248,24 +248,32 @@ class ClusterShape:
         return self.nodes[0].nic
 
 
-def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:
-    """Return the shape with another ``nic.rate``, ``nvlink.rate`` or ``pcie.rate`` in every node that has it.
+def follows(shape: ClusterShape, field: str) -> tuple[int, ...]:
+    """Return the numbers of the kinds of nodes whose value of a field, such as ``nic.rate``, is not their own."""
+    given = {item.field for item in shape.quantities}
+    return tuple(number for number in range(len(shape.nodes)) if f"nodes.{number}.{field}" not in given)
 
-    Links between switches follow the interfaces, and PCIe uplinks the GPUs' links, unless the file gives their rates.
+
+def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:
+    """Return the shape with another ``nic.rate``, ``nvlink.rate`` or ``pcie.rate``, as an override of it makes.
+
+    Nodes with a rate of their own keep it. Links between switches follow the interfaces, and PCIe uplinks the GPUs'
+    links, unless the file gives their rates.
     """
     table = field.partition(".")[0]
-    given = {item.field.rpartition("nodes.")[2].lstrip("0123456789.") for item in shape.quantities}
+    following, uplinks = follows(shape, field), follows(shape, "pcie.uplink.rate")
+    given = {item.field for item in shape.quantities}
 
-    def changed(node: NodeSpec) -> NodeSpec:
+    def changed(number: int, node: NodeSpec) -> NodeSpec:
         spec = getattr(node, table)
-        if spec is None:
+        if spec is None or number not in following:
             return node
         rates = {table: replace(spec, rate_Bps=rate_Bps)}
-        if table == "pcie" and node.uplink is not None and "pcie.uplink.rate" not in given:
+        if table == "pcie" and node.uplink is not None and "pcie.uplink.rate" not in given and number in uplinks:
             rates["uplink"] = replace(node.uplink, rate_Bps=rate_Bps)
         return replace(node, **rates)
 
     link = shape.link
     if table == "nic" and "fabric.link.rate" not in given:
         link = replace(link, rate_Bps=rate_Bps)
-    return replace(shape, nodes=tuple(map(changed, shape.nodes)), link=link)
+    return replace(shape, nodes=tuple(changed(*each) for each in enumerate(shape.nodes)), link=link)

@@ -77,7 +77,7 @@ class Fault:
         return False
 
     def check(self, cluster: Cluster) -> None:
-        """Raise `OptionError` for ranks that the cluster does not have."""
+        """Raise `OptionError` for ranks that the cluster does not have, or a load that it does not carry."""
 
     def damage(self, cluster: Cluster, damage: Damage) -> None:
         """Add its damage to a cluster before anything runs; `TopologyError` for links that it does not have."""
@@ -110,11 +110,13 @@ def apply_permanent_faults(cluster: Cluster, faults: Sequence[Fault]) -> Cluster
     links = len(cluster.fabric)
     damage = Damage(np.ones(links), np.zeros(links, np.bool_), [])
     for fault in faults:
-        fault.check(cluster)
         fault.damage(cluster, damage)
     if (damage.factors < 1).any():
         cluster = scale_rates(cluster, damage.factors)
-    return fail_links(cluster, damage.dead, " and ".join(damage.why)) if damage.why else cluster
+    damaged = fail_links(cluster, damage.dead, " and ".join(damage.why)) if damage.why else cluster
+    for fault in faults:
+        fault.check(damaged)
+    return damaged
 
 
 def permanent_effects(

@@ -12,7 +12,7 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.errors import OptionError, unknown_name
-from s2sim.network.time_varying import BackgroundTraffic, LinkChange, TimeVaryingNetwork
+from s2sim.network.time_varying import BackgroundTraffic, LinkChange, TimeVaryingNetwork, check_background
 from s2sim.options import Size, Time, build, split_option_string
 from s2sim.seeds import named_generator
 from s2sim.simulation.faults.fault import START, ActiveFault, Damage, Effect, Fault
@@ -45,6 +45,10 @@ class BackgroundFault(Fault):
             raise OptionError(f"background: load={self.load} of what network interfaces carry must lie between 0 and 1")
         if self.size.bytes == 0:
             raise OptionError(f"background: messages of size={self.size} load nothing: leave them out")
+
+    def check(self, cluster: Cluster) -> None:
+        """Raise `OptionError` where links have no room for its load."""
+        check_background(cluster, self.load)
 
     def act(self, network: TimeVaryingNetwork, cluster: Cluster, seed: int) -> ActiveFault:
         """Send for as long as the simulation lasts."""
