@@ -50,22 +50,12 @@ class PhaseCheck:
     predicted: Recording
     recorded: Recording
 
-    def _runs(self, timer: Timer) -> list[ExecutedRecording]:
-        return [ExecutedRecording(each, self.scenario, timer) for each in (self.predicted, self.recorded)]
-
     def errors(self, timer: Timer) -> tuple[float, float]:
         """Return predicted over recorded less 1, of the busiest rank's bytes and the phase's time; none on one rank."""
-        runs = self._runs(timer)
-        pairs = (int(run.traffic()[0].max()) for run in runs), (run.replay.total_ps for run in runs)
-        return _relative(*pairs[0]), _relative(*pairs[1])
-
-    def error_of_time(self, timer: Timer) -> float:
-        """Return that of the phase's time alone."""
-        return _relative(*(run.replay.total_ps for run in self._runs(timer)))
-
-
-def _relative(guess: int, truth: int) -> float:
-    return guess / truth - 1 if truth else 0.0
+        runs = [ExecutedRecording(each, self.scenario, timer) for each in (self.predicted, self.recorded)]
+        sent, time = ([int(run.traffic()[0].max()) for run in runs], [run.replay.total_ps for run in runs])
+        of_bytes, of_time = (guess / truth - 1 if truth else 0.0 for guess, truth in (sent, time))
+        return of_bytes, of_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +298,7 @@ class RunExtrapolation:
         """Return by which factor, 1 or more, a time may be off where ``timer_of`` has plain timers by ranks."""
         phases = [check.phase for check in self.checks if check.reducer == reducer]
         phases += [phase for _, phase in self.transfers.get(reducer, ())]
-        return worst_factor(phase.error_of_time(timer_of(phase.recorded.workers)) for phase in phases)
+        return worst_factor(phase.errors(timer_of(phase.recorded.workers))[1] for phase in phases)
 
     def sentence(self) -> str:
         """Return the extent of the extrapolation and its measured errors in one sentence."""
