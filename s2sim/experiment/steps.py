@@ -15,7 +15,7 @@ from s2sim.experiment.row_parts import Refused, StepRow
 from s2sim.experiment.run_state import RunState
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import RunSpec
-from s2sim.gradients.gradient import Gradient, RowSparse, add, stored
+from s2sim.gradients.gradient import Gradient, add, add_into, stored
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.measure import error_of, final_results, mean_float64, worst_error, worst_of
 from s2sim.reducers.process_group import make_instances, run_group
@@ -89,10 +89,7 @@ def run_steps(
         means = [result.mean for result in results[:followed]]
         for sums, each in zip((wanted, *delivered), (exact, *means), strict=True):
             for summed, layer in zip(sums, each.layers, strict=True):
-                if isinstance(layer, RowSparse):
-                    summed[layer.rows] += layer.values
-                else:
-                    summed[...] += layer
+                add_into(summed, layer)
         usual = usual or sqrt(_square(gradients))
         held = [kept for each in instances if (kept := each.held_back()) is not None]
         # Over that of all gradients of the first step; without error feedback there is none.
