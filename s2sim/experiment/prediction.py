@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
@@ -23,7 +22,7 @@ from s2sim.libraries.nccl import NcclProfile
 from s2sim.reducers.measure import Error
 from s2sim.reducers.script import Recording, count_rounds, payload_bytes
 from s2sim.seeds import named_generator
-from s2sim.simulation.bucketing.policy import Bucket, merge_recordings
+from s2sim.simulation.bucketing.policy import merge_recordings
 from s2sim.simulation.bucketing.sharded import Groups, ShardedDiscipline, shard_recording
 from s2sim.simulation.run import Replay
 from s2sim.topology.cluster import Cluster
@@ -64,11 +63,9 @@ def record(
     list of Refused
         Optional reducers that refuse these gradients; `S2SimError` if another one does.
     """
-    training = scenario.training
-    buckets: tuple[Bucket, ...] = ()
+    training, buckets = scenario.training, scenario.buckets(ranks)
     what: list[Any] = ["run", ranks]
     if training is not None:
-        buckets = training.buckets(scenario.timer(ranks).with_profile(scenario.library.profile), scenario.dtype)
         what += [[each.name, each.shape, each.sparse] for each in training.profile.tensors]
         what += [training.model.name, [each.tensors for each in buckets]]
     found: dict[str, RecordedReducer] = {}
@@ -141,7 +138,6 @@ def execute(
     """Return recordings on a cluster by their reducers' algorithms; ``timers``, by algorithm, keep their times."""
     ranks, timers = recorded[0].recording.workers, {} if timers is None else timers
     routes = next((timer.ways for timer in timers.values()), None) or scenario.route_table(ranks)
-    routes.kept = routes.kept or KeptSchedules(routes)
     scenarios = {name: scenario.running(name) for name in dict.fromkeys(item.reducer.runs_by for item in recorded)}
     for name, running in scenarios.items():
         timers[name] = timers.get(name) or running.timer(ranks, routes)

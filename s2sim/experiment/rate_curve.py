@@ -2,10 +2,10 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from math import inf, isfinite, sqrt
 
 from s2sim.collectives.timing.routes import RouteTable
-from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
 from s2sim.experiment.execute import ExecutedRecording, busiest_link
@@ -57,20 +57,30 @@ class RateReplays:
         ways: RouteTable | None = None,
     ) -> None:
         self._scenario = scenario
-        self._workers = recorded[0].recording.workers
         self._recorded = {item.option_string: item for item in recorded}
-        self._algorithms = {item.option_string: item.reducer.runs_by for item in recorded}
         self._dense = baseline_of(recorded).option_string
-        self._varied = varied
-        self._scenarios: dict[float, ReducerScenario] = {}
-        self._timers: dict[tuple[float, str | None], Timer] = {}
-        self._ways = ways or scenario.route_table(self._workers)
-        self._ways.kept = self._ways.kept or KeptSchedules(self._ways)
         self._times: dict[tuple[float, str], int] = {}
         self._choices: dict[tuple[float, str], tuple[tuple[str, str] | None, ...]] = {}
-        self._phases: dict[tuple[float, str], int] = {}
-        self._plain: dict[tuple[float, int], Timer] = {}
-        self._plain_ways: dict[int, RouteTable] = {}
+        self._workers = workers = recorded[0].recording.workers
+        routes = ways or scenario.route_table(workers)
+
+        @cache
+        def at(rate_Bps: float) -> ReducerScenario:
+            return replace(scenario, shape=with_rate(scenario.shape, varied, rate_Bps))
+
+        @cache
+        def timer(rate_Bps: float, algorithm: str | None) -> Timer:
+            return at(rate_Bps).running(algorithm).timer(workers, routes)
+
+        @cache
+        def plain_routes(ranks: int) -> RouteTable:
+            return scenario.plain().route_table(ranks)
+
+        self._at, self._timer = at, timer
+        # Of some ranks on the plain cluster at a rate, by which extrapolation is checked.
+        self.plain_timer = cache(lambda rate_Bps, ranks: at(rate_Bps).plain().timer(ranks, plain_routes(ranks)))
+        # The time of a reducer's communication phase alone at a rate, in picoseconds.
+        self.phase_at = cache(lambda rate_Bps, reducer: self._executed(rate_Bps, reducer).replay.total_ps)
 
     def dense_at(self, rate_Bps: float) -> int:
         """Return dense's time in picoseconds."""
@@ -88,12 +98,6 @@ class RateReplays:
     def choices_at(self, reducer: str, load: float) -> tuple[tuple[str, str] | None, ...]:
         """Return what a library's estimates choose for dense and for a reducer at a known rate, 1 / ``load``."""
         return self._choices[1 / load, self._dense] + self._choices[1 / load, reducer]
-
-    def phase_at(self, rate_Bps: float, reducer: str) -> int:
-        """Return the time of a reducer's communication phase alone in picoseconds."""
-        if (rate_Bps, reducer) not in self._phases:
-            self._phases[rate_Bps, reducer] = self._executed(rate_Bps, reducer).replay.total_ps
-        return self._phases[rate_Bps, reducer]
 
     def highest_possible(self, own_Bps: float, highest_Bps: float) -> float:
         """Return the highest rate up to ``highest_Bps``, to 2 %, at which the network carries what its faults send."""
@@ -123,27 +127,9 @@ class RateReplays:
             return None
         return high, f"{_LINKS.get(busiest.kind, 'a link between switches')} at {format_bytes(busiest.rate_Bps)}/s"
 
-    def plain_timer(self, rate_Bps: float, ranks: int) -> Timer:
-        """Return the timer of some ranks on the plain cluster at a rate, by which extrapolation is checked."""
-        if (rate_Bps, ranks) not in self._plain:
-            plain = self._at(rate_Bps).plain()
-            ways = self._plain_ways[ranks] = self._plain_ways.get(ranks) or plain.route_table(ranks)
-            ways.kept = ways.kept or KeptSchedules(ways)
-            self._plain[rate_Bps, ranks] = plain.timer(ranks, ways)
-        return self._plain[rate_Bps, ranks]
-
-    def _at(self, rate_Bps: float) -> ReducerScenario:
-        if rate_Bps not in self._scenarios:
-            shape = with_rate(self._scenario.shape, self._varied, rate_Bps)
-            self._scenarios[rate_Bps] = replace(self._scenario, shape=shape)
-        return self._scenarios[rate_Bps]
-
     def _executed(self, rate_Bps: float, reducer: str) -> ExecutedRecording:
-        timed = (rate_Bps, self._algorithms[reducer])
-        if timed not in self._timers:
-            scenario = self._at(rate_Bps).running(self._algorithms[reducer])
-            self._timers[timed] = scenario.timer(self._workers, self._ways)
-        return ExecutedRecording.of(self._recorded[reducer], self._scenario, self._timers[timed])
+        item = self._recorded[reducer]
+        return ExecutedRecording.of(item, self._scenario, self._timer(rate_Bps, item.reducer.runs_by))
 
 
 @dataclass(frozen=True, slots=True)

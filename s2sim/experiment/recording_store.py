@@ -137,14 +137,11 @@ def through_store(
 
 def recordings_content(scenario: ReducerScenario, ranks: int) -> list[Any]:
     """Return all that the recordings of a scenario on some ranks follow from: equal content, equal recordings."""
-    training = scenario.training
-    tensors: list[Any] = []
-    if training is not None:
-        timer = scenario.timer(ranks).with_profile(scenario.library.profile)
-        tensors = [[each.name, each.shape, each.sparse] for each in training.profile.tensors]
-        tensors += [each.tensors for each in training.buckets(timer, scenario.dtype)]
+    tensors = () if scenario.training is None else scenario.training.profile.tensors
+    layers = [[each.name, each.shape, each.sparse] for each in tensors]
+    buckets = [each.tensors for each in scenario.buckets(ranks)]
     reducers = [reducer_content(item.reducer) for item in scenario.reducers_on(ranks)]
-    return [gradients_content(scenario), scenario.seed, ranks, tensors, reducers]
+    return [gradients_content(scenario), scenario.seed, ranks, layers, buckets, reducers]
 
 
 def reducer_content(reducer: Reducer) -> list[Any]:

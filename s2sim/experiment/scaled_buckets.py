@@ -5,16 +5,14 @@ from dataclasses import dataclass, replace
 from math import lcm, sqrt
 from typing import NamedTuple
 
-import numpy as np
-
 from s2sim.errors import S2SimError
 from s2sim.experiment.buckets import buckets_for, capture_warnings, record_in_buckets
 from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.scaled_scripts import record_scaled, weighted_errors
-from s2sim.experiment.scenario.reducers import AnyLayer, ReducerSpec
+from s2sim.experiment.scenario.reducers import AnyLayer, ReducerSpec, zero_gradient
 from s2sim.gradients import scaling as gradient_scaling
-from s2sim.gradients.gradient import Gradient, Layer, RowSparse
+from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.models import Model, ModelLayer
 from s2sim.reducers.measure import Error, Errors
 from s2sim.reducers.registry import option_string
@@ -64,18 +62,6 @@ class BucketGroup:
     reducers: list[ReducerSpec]
 
 
-def _zeros(layers: Sequence[ModelLayer]) -> Gradient:
-    zero = np.zeros((), np.float32)
-    found: list[Layer] = []
-    for layer in layers:
-        if layer.sparse:
-            rows = np.empty(0, np.int64)
-            found.append(RowSparse(rows, np.empty((0, *layer.shape[1:]), np.float32), layer.shape))
-        else:
-            found.append(np.broadcast_to(zero, layer.shape))
-    return Gradient(tuple(layer.name for layer in layers), tuple(found))
-
-
 # Of all layers together, where each runs with at least one row: more are those of wide layers of a large model.
 _MOST_ROW_SCALED = 2 * gradient_scaling.MAX_ELEMENTS
 
@@ -103,7 +89,7 @@ def record_scaled_buckets(
     groups: dict[object, BucketGroup] = {}
     for asked in reducers:
         reducer = asked.reducer
-        compressed = reducer.compresses(_zeros(layers)) if reducer.least_side else ()
+        compressed = reducer.compresses(zero_gradient(layers)) if reducer.least_side else ()
         matrices = {names[index] for index in compressed if len(layers[index].shape) > 1}
         views = {
             layer.name: LayerView(

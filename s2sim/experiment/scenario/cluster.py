@@ -14,6 +14,7 @@ from s2sim.collectives.algorithms.registry import Algorithm, read_algorithm
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.collectives.timing.routes import RouteTable, find_routes
+from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec, NetworkSpec
@@ -102,8 +103,10 @@ class Scenario:
         return concurrent_groups_timer(everyone, groups, self.algorithm, routes)
 
     def route_table(self, workers: int) -> RouteTable:
-        """Return routes that serve timers at any rates."""
-        return RouteTable(self._everyone(workers, self.faults))
+        """Return routes, and schedules that are made once, for timers at any rates."""
+        routes = RouteTable(self._everyone(workers, self.faults))
+        routes.kept = KeptSchedules(routes)
+        return routes
 
     def ranks_of(self, workers: int) -> int:
         """Return the number of ranks of one data-parallel group of ``workers`` workers."""

@@ -25,6 +25,7 @@ from s2sim.provenance import memory_bytes
 from s2sim.reducers.rank import GradientDtype, Reducer
 from s2sim.reducers.registry import PRESETS, make_reducer, option_string, reducer_names
 from s2sim.reducers.run import OtherSteps
+from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.hardware import Gpu
 from s2sim.units import format_bytes, parse_option, parse_time_ps
@@ -121,6 +122,18 @@ def place_reducers(cluster: Cluster, reducers: Sequence[ReducerSpec]) -> tuple[R
     return tuple(replace(item, reducer=item.reducer.placed(nodes)) for item in reducers)
 
 
+def zero_gradient(layers: Sequence[AnyLayer]) -> Gradient:
+    """Return a gradient of some layers without anything in it: what a reducer compresses follows from shapes."""
+    zero, no_rows = np.zeros((), np.float32), np.zeros(0, np.int64)
+    values = tuple(
+        RowSparse(no_rows, np.zeros((0, *each.shape[1:]), np.float32), each.shape)
+        if each.sparse
+        else np.broadcast_to(zero, each.shape)
+        for each in layers
+    )
+    return Gradient(tuple(each.name for each in layers), values)
+
+
 def warn_of_later_options(reducers: Sequence[ReducerSpec], *, what: str) -> None:
     """Warn of options that act only from the second step on; ``what`` takes the first."""
     for item in reducers:
@@ -190,8 +203,7 @@ class ReducerScenario(Scenario):
         A few, if sizes are scaled to layers without tables and all that a reducer sends follows from shapes: scripts
         are then those of one rank, and only errors are recorded.
         """
-        layers = self.trace.manifest.layers if not isinstance(self.target, Model) else self.target.layers
-        recorded = self.target is None or any(layer.sparse for layer in layers)
+        recorded = self.target is None or any(each.sparse for each in _layers_of(self.trace, self.target))
         found: dict[int, list[ReducerSpec]] = {}
         for item in self.reducers_on(ranks):
             shapes = item.reducer.size_only and not item.reducer.traits.warm and item.reducer.period == 1
@@ -200,22 +212,15 @@ class ReducerScenario(Scenario):
 
     def tensor_sizes(self, reducer: Reducer) -> tuple[list[int], tuple[int, ...]]:
         """Return the elements of each tensor, of a profile as they become ready, and which a reducer compresses."""
-        layers: Sequence[AnyLayer] = self.trace.manifest.layers
-        if self.training is not None:
-            layers = self.training.profile.tensors
-        elif isinstance(self.target, Model):
-            layers = self.target.layers
-        # What is compressed follows from shapes.
-        none, rows = np.zeros(0, np.int64), np.float32(0)
-        values = tuple(
-            RowSparse(none, np.zeros((0, each.shape[1]), np.float32), each.shape)
-            if each.sparse
-            else np.broadcast_to(rows, each.shape)
-            for each in layers
-        )
+        layers = _layers_of(self.trace, self.target, self.training)
         scale = self.target / sum(each.size for each in layers) if isinstance(self.target, int) else 1
-        places = reducer.compresses(Gradient(tuple(each.name for each in layers), values))
-        return [round(scale * each.size) for each in layers], places
+        return [round(scale * each.size) for each in layers], reducer.compresses(zero_gradient(layers))
+
+    def buckets(self, ranks: int) -> tuple[Bucket, ...]:
+        """Return the buckets of an iteration on so many ranks; none without iterations."""
+        if self.training is None:
+            return ()
+        return self.training.buckets(self.timer(ranks).with_profile(self.library.profile), self.dtype)
 
     def for_codec(self, reducer: str, ranks: int) -> Self:
         """Return it with what runs the codec of a reducer, by its name, on each of so many ranks."""
@@ -231,6 +236,14 @@ class ReducerScenario(Scenario):
     def gpu(self) -> Gpu:
         """The GPU that encodes and decodes."""
         return self.machines.gpu
+
+
+def _layers_of(
+    trace: AnyTrace, target: Model | int | None, training: TrainingIteration | None = None
+) -> Sequence[AnyLayer]:
+    if training is not None:
+        return training.profile.tensors
+    return target.layers if isinstance(target, Model) else trace.manifest.layers
 
 
 def check_ranks(workers: int, trace: AnyTrace) -> None:
@@ -286,11 +299,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     if training is not None:
         own = {each.name: each.size for each in training.profile.tensors}
         target = None if own == {each.name: each.size for each in trace.manifest.layers} else training.model
-    layers: Iterable[AnyLayer] = trace.manifest.layers
-    if training is not None:
-        layers = training.profile.tensors
-    elif isinstance(target, Model):
-        layers = target.layers
+    layers = _layers_of(trace, target, training)
     if spec.gpu is not None:
         # A library treats GPUs by their generation: it is told of those that run, not of those that the file has.
         where = replace(where, shape=replace(where.shape, gpu=spec.gpu))
