@@ -3,13 +3,12 @@
 import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
 from s2sim import units
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
-from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.execute import mean_bytes, ring_traffic
 from s2sim.experiment.notes import library_notes, warn_of_idle_library_options
@@ -27,17 +26,7 @@ from s2sim.provenance import run_record
 from s2sim.regimes.map import LATENCY_FIELD, RATE_FIELD, Cell, Contender, RegimeMap, RegimeSpec, Wins
 from s2sim.simulation.plan import Plan, make_plan
 from s2sim.simulation.run import replay
-from s2sim.topology.hardware import Gpu
 from s2sim.topology.read_file import load_shape
-
-
-@dataclass(frozen=True, slots=True)
-class NetworkPoint:
-    """One rate and latency of the network interfaces, and the cluster with them."""
-
-    rate_Bps: float
-    latency_ps: int
-    scenario: Scenario
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +34,7 @@ class RegimeScenario:
     """Gradients of every density with every overlap, every rate with every latency, and what reducers run with."""
 
     traces: tuple[SyntheticTrace, ...]
-    networks: tuple[NetworkPoint, ...]
+    networks: tuple[Scenario, ...]
     reducers: tuple[scenario_reducers.ReducerSpec, ...]
     machines: Machines
 
@@ -66,8 +55,8 @@ def resolve_regimes(spec: RegimeSpec) -> RegimeScenario:
         zip(spec.rates, _parse_axis("--rate", spec.rates, units.parse_rate_Bps), strict=True),
         zip(spec.latencies, _parse_axis("--latency", spec.latencies, units.parse_time_ps), strict=True),
     )
-    networks = tuple(_network_point(spec, rate, latency) for rate, latency in pairs)
-    shape = networks[0].scenario.shape
+    networks = tuple(_cluster_with(spec, rate, latency) for rate, latency in pairs)
+    shape = networks[0].shape
     reducers = scenario_reducers.with_baseline(scenario_reducers.parse_reducers(spec.reducers), "fp32")
     scenario_reducers.warn_of_later_options(reducers, what="the map")
     if other := [item for item in reducers if item.reducer.traits.estimates != "mean"]:
@@ -92,8 +81,8 @@ def _parse_axis(option: str, values: Sequence[Any], parse: Callable[[Any], float
     return list(seen)
 
 
-def _network_point(spec: RegimeSpec, rate: tuple[str, float], latency: tuple[str, int]) -> NetworkPoint:
-    """Return the cluster with one rate and latency; refuse one on which they have no effect."""
+def _cluster_with(spec: RegimeSpec, rate: tuple[str, float], latency: tuple[str, int]) -> Scenario:
+    """Return the cluster with one rate and latency of all interfaces; refuse one on which they have no effect."""
     shape = load_shape(spec.topology, spec.network(rate[0], latency[0]))
     if any((node.nic.rate_Bps, node.nic.latency_ps) != (rate[1], latency[1]) for node in shape.nodes):
         raise OptionError(
@@ -110,7 +99,7 @@ def _network_point(spec: RegimeSpec, rate: tuple[str, float], latency: tuple[str
         least = units.format_rate(shape.link.rate_Bps)
         text = f"--rate {rate[0]} is cut to {least} by fabric.link.rate of {shape.name}"
         warnings.warn(text, S2SimWarning, stacklevel=5)
-    return NetworkPoint(rate[1], latency[1], scenario)
+    return scenario
 
 
 _FLOAT32_BYTES = 4
@@ -139,7 +128,7 @@ def map_notes(
         )
     elif any(item.reducer.traits.name == "union" for item in scenario.reducers):
         notes.append("union learns the rows after backward; --prefetch adds a union that knows them from the batch")
-    shape = scenario.networks[0].scenario.shape
+    shape = scenario.networks[0].shape
     last = {item.option_string: item for item in recorded}
     library = scenario.machines.library
     notes += library_notes(library, shape, list(last.values()))
@@ -154,7 +143,7 @@ def map_notes(
 
 def map_headline(spec: RegimeSpec, scenario: RegimeScenario) -> str:
     """Return the cluster and the gradient in one line."""
-    where = scenario.networks[0].scenario
+    where = scenario.networks[0]
     nodes = int(where.cluster(spec.workers).node_of_rank.max()) + 1
     size = units.format_bytes(spec.rows * spec.width * _FLOAT32_BYTES)
     values = "gaussian values" if spec.tail == "gaussian" else f"values with a power-law tail of exponent {spec.tail}"
@@ -166,11 +155,11 @@ def map_headline(spec: RegimeSpec, scenario: RegimeScenario) -> str:
 
 def map_provenance(spec: RegimeSpec, scenario: RegimeScenario) -> dict[str, Any]:
     """Return the run record of a map."""
-    inputs = hardware_inputs(scenario.networks[0].scenario.shape, scenario.machines, (RATE_FIELD, LATENCY_FIELD))
+    inputs = hardware_inputs(scenario.networks[0].shape, scenario.machines, (RATE_FIELD, LATENCY_FIELD))
     return run_record(
         spec={
             "networks": content_hash.sorted_hashes(
-                content_hash.cluster_content(item.scenario, [spec.workers]) for item in scenario.networks
+                content_hash.cluster_content(item, [spec.workers]) for item in scenario.networks
             ),
             "gradients": content_hash.sorted_hashes(map(content_hash.trace_content, scenario.traces)),
             "reducers": content_hash.reducers_content(scenario.reducers),
@@ -264,62 +253,41 @@ def _rejected_regions(reducer: str, cells: Sequence[Cell]) -> str:
     return f"{reducer} is faster in {count}, but too far from the exact mean (error {error})."
 
 
-@dataclass(frozen=True, slots=True)
-class RecordedScript:
-    """One reducer's recording, and the values that no network changes."""
+def _record_cell(
+    scenario: RegimeScenario,
+    trace: SyntheticTrace,
+    max_error: float,
+    refusals: dict[str, list[str]],
+    progress: ProgressWatcher,
+) -> list[tuple[RecordedReducer, Plan, Contender]]:
+    """Run every reducer on the gradients; those that refuse are noted and left out.
 
-    recorded: RecordedReducer
-    plan: Plan
-    bytes_sent: int
-    acceptable: bool
-
-    def contend(self, timer: Timer, gpu: Gpu) -> Contender:
-        """Return the reducer on one network and GPU."""
-        return Contender(
-            reducer=self.recorded.option_string,
-            total_ps=replay(self.recorded.recording, timer, gpu, self.plan).total_ps,
-            error_relative_l2=self.recorded.errors.whole.relative_l2,
-            bytes_sent_per_rank=self.bytes_sent,
-            acceptable=self.acceptable,
-        )
-
-
-@dataclass(slots=True)
-class CellRecorder:
-    """Records all reducers of a map, and keeps their refusals."""
-
-    scenario: RegimeScenario
-    max_error: float
-    recorded: list[RecordedReducer] = field(default_factory=list)
-    refusals: dict[str, list[str]] = field(default_factory=dict)
-
-    def record(self, trace: SyntheticTrace, progress: ProgressWatcher) -> list[RecordedScript]:
-        """Run every reducer on the gradients; those that refuse are noted and left out."""
-        # Networks differ in rates and latencies alone.
-        cluster = self.scenario.networks[0].scenario.healthy(trace.world_size)
-        gradients = [trace.gradient(0, rank) for rank in range(trace.world_size)]
-        others = step_reader(trace, trace.world_size)
-        scripts = []
-        for asked in place_reducers(cluster, self.scenario.reducers):
-            try:
-                ((found,), _) = record([asked], gradients, seed=trace.seed, others=others)
-            except S2SimError as error:
-                if asked.reducer.traits.baseline:
-                    raise
-                refusal = f"{asked.option_string} refuses some gradients and is left out there: {error}"
-                place = f"density {trace.options.density:g}, overlap {trace.options.overlap:g}"
-                self.refusals.setdefault(refusal, []).append(place)
-            else:
-                plan = make_plan(found.recording, self.scenario.machines.library)
-                traffic, _ = ring_traffic(plan.lowered, found.recording.workers)
-                error_l2 = found.errors.whole.relative_l2
-                # The limit is below 1, which no verdict allows; the only layer is compressed, or nothing is.
-                acceptable = found.reducer.traits.lossless or (error_l2 is not None and error_l2 <= self.max_error)
-                sent = mean_bytes(int(traffic.max()), found.recording)
-                scripts.append(RecordedScript(found, plan, sent, acceptable))
-                self.recorded.append(found)
-            progress.advance()
-        return scripts
+    Contenders have what no network changes, not their times.
+    """
+    # Networks differ in rates and latencies alone.
+    cluster = scenario.networks[0].healthy(trace.world_size)
+    gradients = [trace.gradient(0, rank) for rank in range(trace.world_size)]
+    others = step_reader(trace, trace.world_size)
+    scripts = []
+    for asked in place_reducers(cluster, scenario.reducers):
+        try:
+            ((found,), _) = record([asked], gradients, seed=trace.seed, others=others)
+        except S2SimError as error:
+            if asked.reducer.traits.baseline:
+                raise
+            refusal = f"{asked.option_string} refuses some gradients and is left out there: {error}"
+            place = f"density {trace.options.density:g}, overlap {trace.options.overlap:g}"
+            refusals.setdefault(refusal, []).append(place)
+        else:
+            plan = make_plan(found.recording, scenario.machines.library)
+            traffic, _ = ring_traffic(plan.lowered, found.recording.workers)
+            error_l2 = found.errors.whole.relative_l2
+            # The limit is below 1, which no verdict allows; the only layer is compressed, or nothing is.
+            acceptable = found.reducer.traits.lossless or (error_l2 is not None and error_l2 <= max_error)
+            sent = mean_bytes(int(traffic.max()), found.recording)
+            scripts.append((found, plan, Contender(found.option_string, 0, error_l2, sent, acceptable)))
+        progress.advance()
+    return scripts
 
 
 def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeMap:
@@ -333,10 +301,11 @@ def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeM
         Called as the work advances.
     """
     scenario = resolve_regimes(spec)
-    networks = [(each, each.scenario.timer(spec.workers)) for each in scenario.networks]
+    networks = [(each.shape.nic, each.timer(spec.workers)) for each in scenario.networks]
     each = len(scenario.reducers) + len(networks)
     progress.start(len(scenario.traces) * each, "recording and replaying reducers")
-    recorder = CellRecorder(scenario, spec.max_error)
+    recorded: list[RecordedReducer] = []
+    refusals: dict[str, list[str]] = {}
     gpu = scenario.machines.gpu
     gpus = (gpu, *gpu_corners(gpu))
     cells: list[Cell] = []
@@ -344,15 +313,22 @@ def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeM
     won: list[Counter[str]] = [Counter() for _ in gpus]
     try:
         for trace in scenario.traces:
-            scripts, drawn = recorder.record(trace, progress), trace.options
-            for network, timer in networks:
-                where = drawn.density, drawn.overlap, network.rate_Bps, network.latency_ps / units.PS_PER_S
-                found = [Cell(*where, tuple(script.contend(timer, each) for script in scripts)) for each in gpus]
+            scripts, drawn = _record_cell(scenario, trace, spec.max_error, refusals, progress), trace.options
+            recorded += [item for item, _, _ in scripts]
+            for nic, timer in networks:
+                where = drawn.density, drawn.overlap, nic.rate_Bps, nic.latency_ps / units.PS_PER_S
+                found = []
+                for used in gpus:
+                    contenders = (
+                        replace(contender, total_ps=replay(item.recording, timer, used, plan).total_ps)
+                        for item, plan, contender in scripts
+                    )
+                    found.append(Cell(*where, tuple(contenders)))
                 cells.append(found[0])
                 for counter, cell in zip(won, found, strict=True):
                     counter[cell.winner] += 1
                 progress.advance()
-        warn_of_idle_library_options(spec.library, scenario.machines.library, recorder.recorded)
+        warn_of_idle_library_options(spec.library, scenario.machines.library, recorded)
     except KeyboardInterrupt:
         if not cells:
             raise
@@ -361,7 +337,7 @@ def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeM
         name: Wins(won[0][name], min(each[name] for each in won), max(each[name] for each in won))
         for name in dict.fromkeys(name for each in won for name in each)
     }
-    notes = map_notes(spec, scenario, recorder.recorded, recorder.refusals)
+    notes = map_notes(spec, scenario, recorded, refusals)
     return RegimeMap(
         spec=spec,
         cluster=map_headline(spec, scenario),
