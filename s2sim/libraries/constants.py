@@ -100,19 +100,8 @@ def common_version(libraries: Collection[str]) -> Version:
     return versions.pop() if len(versions) == 1 else ()
 
 
-def _read_share(fields: FieldReader, field: str) -> float:
-    value = fields.number(field)
-    if value > 1:
-        raise TopologyError(f"{fields.origin}: {field} = {value} is a share: write at most 1")
-    return value
-
-
 def _read_limit(fields: FieldReader, field: str) -> float:
     return fields.rate(field) or inf
-
-
-def _read_size(fields: FieldReader, field: str) -> float:
-    return parse_size_bytes(fields.quantities[field].value) if field in fields.quantities else inf
 
 
 def _read_version(fields: FieldReader, field: str) -> Version | None:
@@ -132,9 +121,9 @@ Readers: TypeAlias = dict[str, Callable[[FieldReader, str], Any]]
 
 _READERS: Readers = {
     "latency": FieldReader.latency,
-    "share": _read_share,
+    "share": FieldReader.share,
     "limit": _read_limit,
-    "size": _read_size,
+    "size": lambda fields, field: parse_size_bytes(given.value) if (given := fields.quantities.get(field)) else inf,
     "count": FieldReader.required_count,
     "rate": FieldReader.required_rate,
     "version": _read_version,

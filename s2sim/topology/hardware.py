@@ -123,7 +123,6 @@ _QUANTITIES = (
 _OPTIONAL = ("fp32_flops", "flops_efficiency", "host_step", "hook_copy")
 # Peaks of matrix products by the type of what is multiplied; only fp32 is not on tensor or matrix cores.
 PRECISIONS = ("fp32", "tf32", "fp16", "bf16")
-_SHARES = ("memory_efficiency", "flops_efficiency")
 _MULTIPROCESSORS = "sms"
 
 GPU_FACTS = (
@@ -250,22 +249,18 @@ def _read_gpu(part: HardwareEntry, where: str) -> Gpu:
     for key in _QUANTITIES:
         if key not in given:
             raise TopologyError(f"{where}: gpu.{part.name}.{key} is missing")
-    shares = {key: fields.number(key) for key in _SHARES if key in given}
-    for key, share in shares.items():
-        if share > 1:
-            raise TopologyError(f"{where}: gpu.{part.name}.{key} = {share} is a share: write at most 1")
     return Gpu(
         name=part.name,
         description=part.description,
         source=part.source,
         memory_bandwidth_Bps=fields.required_rate("memory_bandwidth"),
-        memory_efficiency=shares["memory_efficiency"],
+        memory_efficiency=fields.share("memory_efficiency"),
         kernel_launch_ps=fields.latency("kernel_launch"),
         host_sync_ps=fields.latency("host_sync"),
         dense_encode_passes=fields.number("dense_encode_passes"),
         dense_decode_passes=fields.number("dense_decode_passes"),
         fp32_flop_per_s=fields.work_rate("fp32_flops"),
-        flops_efficiency=shares.get("flops_efficiency"),
+        flops_efficiency=fields.share("flops_efficiency") if "flops_efficiency" in given else None,
         host_step_ps=fields.latency("host_step") if "host_step" in given else None,
         peak_flop_per_s=tuple(
             (precision, peak) for precision in PRECISIONS if (peak := fields.work_rate(f"{precision}_flops"))

@@ -124,6 +124,13 @@ class FieldReader:
             raise self._refused(field, f"= {value!r} is not a positive number")
         return float(value)
 
+    def share(self, field: str) -> float:
+        """Return a required positive number of at most 1."""
+        value = self.number(field)
+        if value > 1:
+            raise self._refused(field, f"= {value} is a share: write at most 1")
+        return value
+
     def rate(self, field: str) -> float | None:
         """Return bytes per second; None if absent."""
         return self.required_rate(field) if field in self.quantities else None
