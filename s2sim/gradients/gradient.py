@@ -15,8 +15,20 @@ SPARSE_BELOW = 0.5
 """Share of rows that are not zero from which on a table is no row-sparse one, where nobody says what it is."""
 
 
+class Shaped:
+    """What a description of a layer inherits: its size follows from its shape."""
+
+    __slots__ = ()
+    shape: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        """Elements, zeros included."""
+        return prod(self.shape)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
-class RowSparse:
+class RowSparse(Shaped):
     """An array most of whose rows are zero, kept as the others."""
 
     rows: Ints  # Which rows are stored, strictly increasing
@@ -27,11 +39,6 @@ class RowSparse:
     def dtype(self) -> np.dtype[Any]:
         """Type of one element."""
         return self.values.dtype
-
-    @property
-    def size(self) -> int:
-        """Elements of the whole array, zeros included."""
-        return prod(self.shape)
 
     @property
     def nbytes(self) -> int:

@@ -4,12 +4,13 @@ import errno
 import json
 import os
 from dataclasses import dataclass
-from math import isfinite, prod
+from math import isfinite
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
 from s2sim.errors import TraceError, describe_problems
 from s2sim.files import MAX_BYTES, StrictFields, read_bytes
+from s2sim.gradients.gradient import Shaped
 from s2sim.gradients.statistics import Statistics
 
 SCHEMA_VERSION: Literal[1] = 1
@@ -32,7 +33,7 @@ _MOST_ELEMENTS = 2**48
 
 
 @dataclass(frozen=True, slots=True)
-class LayerEntry(StrictFields):
+class LayerEntry(StrictFields, Shaped):
     """One layer of the recorded model; ``sparse`` where it is stored as rows + values.
 
     ``dtype`` is that of the stored values, which are read as float32. ``storage_error`` is the largest relative L2
@@ -56,11 +57,6 @@ class LayerEntry(StrictFields):
             raise TraceError(f"layer {self.name!r} has the shape {list(self.shape)}: more than any memory holds")
         if not (isfinite(self.storage_error) and self.storage_error >= 0):
             raise TraceError(f"layer {self.name!r} has the storage error {self.storage_error}")
-
-    @property
-    def size(self) -> int:
-        """Elements of the layer, zeros included."""
-        return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from typing import Literal, TypeAlias
 
 from s2sim.errors import S2SimError, unknown_name
 from s2sim.files import StrictFields, check_tables, data_directory, read_toml
+from s2sim.gradients.gradient import Shaped
 
 Kind: TypeAlias = Literal["published", "estimated", "user"]
 
@@ -65,7 +66,7 @@ class LayerGroup(StrictFields):
 
 
 @dataclass(frozen=True, slots=True)
-class ModelLayer:
+class ModelLayer(Shaped):
     """One parameter of a model, rows first; ``sparse`` where its gradient is row-sparse.
 
     ``multiply_adds`` and ``values`` are those of its layer in forward, for one sample: what is multiplied and added,
@@ -77,11 +78,6 @@ class ModelLayer:
     sparse: bool
     multiply_adds: int = 0
     values: int = 0
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,10 +4,10 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from math import prod
 from typing import Any, Literal, TypeAlias
 
 from s2sim.files import StrictFields
+from s2sim.gradients.gradient import Shaped
 from s2sim.gradients.models import ModelLayer
 from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S, parse_time_ps
@@ -17,7 +17,7 @@ Precision: TypeAlias = Literal["fp32", "tf32", "fp16", "bf16"]
 
 
 @dataclass(frozen=True, slots=True)
-class TensorTiming:
+class TensorTiming(Shaped):
     """One parameter, in the order in which gradients become ready."""
 
     name: str  # Of the parameter, as the model has it
@@ -25,11 +25,6 @@ class TensorTiming:
     sparse: bool  # Whether a mini-batch touches only some rows of it
     forward_ps: int  # What its layer's forward pass takes, 0 where another parameter of the layer has it
     backward_ps: int  # From when the gradient before it was ready, or backward began, until its own is
-
-    @property
-    def size(self) -> int:
-        """Elements."""
-        return prod(self.shape)
 
 
 @dataclass(frozen=True, slots=True)
