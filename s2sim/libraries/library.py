@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
-from typing import ClassVar
 
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
 from s2sim.errors import TopologyError, UnitError, describe_problems
-from s2sim.files import data_directory, read_toml, user_path
+from s2sim.files import StrictFields, data_directory, read_toml, user_path
 from s2sim.libraries.constants import ConstantOverrides, Version, common_version, flatten_tables, load_constants
 from s2sim.options import join_option_string
 from s2sim.topology.shape import ClusterShape
@@ -40,15 +39,13 @@ class LoweringRule:
 
 
 @dataclass(frozen=True, slots=True)
-class FittedRange:
+class FittedRange(StrictFields):
     """The measurements that constants were fitted to.
 
     ``topology`` includes its overrides; sizes are as nccl-tests counts them. Errors are medians of
     |ln(predicted/measured)| with the shipped constants, with the fitted ones, and with those fitted without each point.
     ``logs`` has each log's name, SHA-256 and lines of tables.
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     topology: str
     collectives: tuple[str, ...]

@@ -174,23 +174,19 @@ class SweepStore:
         finally:
             self._connection.execute("DETACH DATABASE other")
 
-    def latest(self) -> tuple[str, str, list[str]]:
-        """Return the hash of the study that was begun last, what it computes, and the names of its axes."""
-        with self._reading():
-            sha256, what, _, axes = self._study()
-            return sha256, what, json.loads(axes)
-
-    def _study(self) -> tuple[str, str, str, str]:
+    def latest(self) -> tuple[str, str, str, list[str]]:
+        """Return the hash of the study that was begun last, what it computes, its text, and the names of its axes."""
         with self._reading() as connection:
-            row: tuple[str, str, str, str] | None = connection.execute(_SQL["study"]).fetchone()
+            row = connection.execute(_SQL["study"]).fetchone()
             if row is None:
                 raise S2SimError(f"{self.path.parent} holds no study: s2sim sweep STUDY.toml --out {self.path.parent}")
-            return row
+            sha256, what, text, axes = row
+            return sha256, what, text, json.loads(axes)
 
     def planned(self) -> tuple[Study, list[tuple[str, list[Any]]]]:
         """Return the study that was begun last, and the key and the values of the axes of each of its cells."""
         with self._reading() as connection:
-            sha256, _, text, _ = self._study()
+            sha256, _, text, _ = self.latest()
             rows = connection.execute(_SQL["plan"], (sha256,)).fetchall()
             return Study.load(json.loads(text)), [(key, json.loads(axes)) for key, axes in rows]
 
@@ -246,7 +242,7 @@ class SweepResult:
         path = Path(path)
         file = path / FILE if path.is_dir() or not path.suffix else path
         with closing(SweepStore(file, create=False)) as store:
-            study, what, axes = store.latest()
+            study, what, _, axes = store.latest()
             rows = []
             for cell, values, line in store.rows(study):
                 named = {name: axis_text(value) for name, value in zip(axes, values, strict=True)}

@@ -11,12 +11,12 @@ from functools import lru_cache
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, ClassVar, Literal, get_origin, get_type_hints
+from typing import Any, Literal, get_origin, get_type_hints
 
 from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
 from s2sim.experiment.cluster_spec import ClusterSpec, options_of
 from s2sim.experiment.spec import RunSpec
-from s2sim.files import read_toml
+from s2sim.files import StrictFields, read_toml
 from s2sim.tables import holds
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps
@@ -31,10 +31,8 @@ _SPREADS = ("geometric", "linear", "range")
 
 
 @dataclass(frozen=True, slots=True)
-class Sample:
+class Sample(StrictFields):
     """A sample of the axes' product, by scipy.stats.qmc."""
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     cells: int
     method: Literal["latin-hypercube", "sobol"] = "latin-hypercube"
@@ -42,14 +40,12 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class Study:
+class Study(StrictFields):
     """The questions of a sweep.
 
     Fields have the names that `s2sim.run` and `s2sim.run_collective` give them, or those of options (``reducer``,
     ``set``); a name with a dot is a field of the topology, as ``nic.rate``; ``tp``, ``pp`` and ``dp`` make ``groups``.
     """
-
-    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
     what: Literal["run", "collective"] = "run"
     base: dict[str, Any] = field(default_factory=dict)  # Fields that are the same in all cells
