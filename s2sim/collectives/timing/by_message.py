@@ -182,9 +182,7 @@ class MessageLevelRun(ScheduleRun):
             self._leave(rank)
 
     def _release(self, index: int, rank: int, *, by_sending: bool) -> None:
-        if self.schedule.stage.chain:
-            return
-        for dependent, on_sending in self._dependents[index]:
+        for dependent, on_sending in self._dependents.get(index, ()):
             if on_sending == by_sending:
                 if dependent not in self._waiting:
                     self._waiting[dependent] = [int(self._missing[dependent])] * self.schedule.places

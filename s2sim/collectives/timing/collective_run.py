@@ -174,9 +174,7 @@ class CollectiveRun(ScheduleRun):
             self._release(index, by_sending=False)
 
     def _release(self, index: int, *, by_sending: bool) -> None:
-        if self.schedule.stage.chain:
-            return
-        for dependent, on_sending in self._dependents[index]:
+        for dependent, on_sending in self._dependents.get(index, ()):
             if on_sending == by_sending:
                 self._missing[dependent] -= 1
                 if self._missing[dependent] == 0:
@@ -206,15 +204,13 @@ class _ActiveRound:
     arriving: int
 
 
-def dependencies(schedule: Schedule) -> tuple[Ints, list[list[tuple[int, bool]]]]:
-    """Return the number of dependencies of each step, and (dependent step, whether on sending) for each step."""
-    if schedule.stage.chain:
-        return np.zeros(0, np.int64), []
+def dependencies(schedule: Schedule) -> tuple[Ints, dict[int, list[tuple[int, bool]]]]:
+    """Return how many dependencies each step has, and (dependent step, whether on sending) by step; none in a chain."""
     missing = np.zeros(len(schedule.steps), np.int64)
-    dependents: list[list[tuple[int, bool]]] = [[] for _ in schedule.steps]
-    for index, step in enumerate(schedule.steps):
+    dependents: dict[int, list[tuple[int, bool]]] = {}
+    for index, step in enumerate(() if schedule.stage.chain else schedule.steps):
         for on_sending, before in ((False, step.waits(index)), (True, step.after_sent)):
             missing[index] += len(before)
             for other in before:
-                dependents[other].append((index, on_sending))
+                dependents.setdefault(other, []).append((index, on_sending))
     return missing, dependents

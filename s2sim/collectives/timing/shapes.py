@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Round, Schedule, Stage
+from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Schedule, Stage
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.routes import RouteSet, RouteTable, all_equal
 from s2sim.network.base import without_slack_links
@@ -255,8 +255,12 @@ class ScheduleShape:
         if whole is not None:
             self._parts = [(0, kept.chain(whole), 1)]
             return
-        sent = [(index, step) for index, step in enumerate(schedule.steps) if step.round.pattern.messages]
-        self._parts = [(index, kept.chain(_alone(step.round)), step.times) for index, step in sent]
+        self._parts = []
+        for index, step in enumerate(schedule.steps):
+            if step.round.pattern.messages:
+                first = np.zeros(len(step.round.bytes), np.int64)
+                alone = CombinedRound(step.round, first, 1, step.round.pattern.src)
+                self._parts.append((index, kept.chain(alone), step.times))
 
     def at_least_ps(self, capacity: Floats) -> int:
         """Return the lower bound without the launch."""
@@ -273,10 +277,6 @@ class ScheduleShape:
             for step, ((most, least), length) in enumerate(bounds, first):
                 duration_ps += times * length * (most if most <= least else solve(step))
         return duration_ps
-
-
-def _alone(sent: Round) -> CombinedRound:
-    return CombinedRound(sent, np.zeros(len(sent.bytes), np.int64), 1, sent.pattern.src)
 
 
 # Collectives whose schedules are in use at the same time; some 10 MB each with 1,024 ranks.

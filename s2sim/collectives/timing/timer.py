@@ -328,7 +328,12 @@ class Timer:
 
     def _schedules(self, algorithm: str | Algorithm, demand: Demand) -> list[Possibility]:
         made, kept, cluster = make_algorithm(algorithm, demand.kind), self.ways.kept, self.cluster
-        bare = cache(partial(self._bare_schedule, made, demand))
+
+        @cache
+        def bare() -> Schedule:
+            schedule = made.schedule(demand, cluster)
+            check_timing_cost(schedule, len(cluster.fabric))
+            return schedule
 
         def profiles() -> tuple[str, tuple[LibraryProfile, ...]]:
             return bare().algorithm, self.profile.protocols(bare(), cluster)
@@ -344,11 +349,6 @@ class Timer:
         name, each = kept.profiles(key, profiles)
         makes = [(profile, partial(kept.of, (*key, profile), partial(charged, profile))) for profile in each]
         return [Possibility(name, *make) for make in makes]
-
-    def _bare_schedule(self, algorithm: Algorithm, demand: Demand) -> Schedule:
-        schedule = algorithm.schedule(demand, self.cluster)
-        check_timing_cost(schedule, len(self.cluster.fabric))
-        return schedule
 
     def _possible(self, names: Sequence[str], demand: Demand) -> list[Possibility]:
         possible = []
