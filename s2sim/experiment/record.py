@@ -17,6 +17,7 @@ from s2sim.gradients.models import Model
 from s2sim.gradients.read_trace import shipped_directories
 from s2sim.gradients.scaling import assign_tables
 from s2sim.gradients.statistics import GradientTable, trace_statistics
+from s2sim.profiles.profile import VALUE_BYTES
 from s2sim.reducers import measure
 from s2sim.reducers.rank import ErrorBound, Reducer
 from s2sim.reducers.run import OtherSteps, run_reducer
@@ -97,7 +98,6 @@ def _percent(share: float) -> str:
 
 # A dense gradient of 40 MB: nobody spreads a smaller model over a cluster.
 _SMALL_MODEL_PARAMETERS = 10_000_000
-_BYTES = {"fp32": 4, "bf16": 2}
 
 
 def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
@@ -127,7 +127,7 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
         recorded_steps=manifest.steps,
         recorded_parameters=manifest.parameters,
         parameters=parameters,
-        bytes=_BYTES[scenario.dtype] * parameters,
+        bytes=VALUE_BYTES[scenario.dtype] * parameters,
         dtype=scenario.dtype,
         to_model=target.name if isinstance(target, Model) else None,
         drawn_ranks=max(0, workers - recorded_ranks),

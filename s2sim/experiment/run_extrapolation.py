@@ -269,11 +269,6 @@ class RunExtrapolation:
     # Why optional reducers could not be checked, without which the run goes on
     refused: dict[str, str] = field(default_factory=dict)
 
-    @property
-    def toy(self) -> bool:
-        """Whether a small model's gradients stand for others."""
-        return self.gradients.toy
-
     def mark(self, row: Row, ranks: int) -> Extrapolation | None:
         """Return the mark of a row of ``ranks`` ranks that exchange gradients; None if all of it was recorded."""
         gradients = self.gradients

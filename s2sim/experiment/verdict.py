@@ -333,7 +333,7 @@ def give_verdicts(
         candidates, executed = candidates_of(judged, max_error), [each.executed for each in predictions]
         origin = None
         if extrapolation is not None and any(row.extrapolated is not None for row in judged):
-            origin = "extrapolated from toy gradients" if extrapolation.toy else "extrapolated"
+            origin = "extrapolated from toy gradients" if extrapolation.gradients.toy else "extrapolated"
         context = VerdictContext(
             library=scenario.library.option_string,
             gpu=scenario.gpu.name,

@@ -98,7 +98,7 @@ def scale_to(parameters: int, like: Gradient) -> Scaling:
         f"scaled from {like.size} to {parameters} parameters: all layers grow in rows, {_KEPT}; "
         "errors are those of the trace"
     )
-    return Scaling(parameters, _keep_gradient, (growth,), None, (note,))
+    return Scaling(parameters, lambda gradient: gradient, (growth,), None, (note,))
 
 
 def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
@@ -237,10 +237,6 @@ def shrink_to_layers(
         found.append(values[np.arange(start, start + size) % len(values)].reshape(shape))
         start += size
     return Gradient(tuple(layer.name for layer in layers), tuple(found))
-
-
-def _keep_gradient(gradient: Gradient) -> Gradient:
-    return gradient
 
 
 def _change(gradient: Gradient, layers: Collection[int], change: Callable[[Layer], Layer]) -> Gradient:

@@ -285,13 +285,6 @@ def resolve_machines(
     return Machines(taken, real, card, "; ".join(texts))
 
 
-def warn_of_machines(overrides: Sequence[str]) -> None:
-    """Warn of overrides of the topology's library or GPU where neither is used."""
-    for override, _ in _machine_overrides(overrides):
-        text = f"--set {override} changes nothing here: no GPU encodes, and collectives run as asked"
-        warnings.warn(text, S2SimWarning, stacklevel=4)
-
-
 def _machine_overrides(overrides: Sequence[str]) -> list[tuple[str, str]]:
     fields = [(override, override.partition("=")[0].strip()) for override in overrides]
     return [(override, field) for override, field in fields if field in MACHINE_FIELDS]
@@ -323,7 +316,9 @@ def healthy_and_damaged_routes(
 def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
     """Return the scenario of a spec's cluster; refuse faults that its network does not know."""
     scenario = resolve_cluster(spec, algorithm)
-    warn_of_machines(spec.overrides)
+    for override, _ in _machine_overrides(spec.overrides):
+        text = f"--set {override} changes nothing here: no GPU encodes, and collectives run as asked"
+        warnings.warn(text, S2SimWarning, stacklevel=3)
     moving = [fault.text for fault in scenario.faults if not fault.permanent]
     if moving and spec.as_packets:
         raise OptionError(

@@ -129,7 +129,6 @@ DEFAULT_DISCIPLINE = "ddp"
 
 # Fields of a spec that mean nothing without a profile.
 _ITERATION = ("discipline", "batch", "accumulate", "streams", "host_loop", "compute_cv", "compute_times", "iterations")
-_BYTES: dict[GradientDtype, int] = {"fp32": 4, "bf16": 2}
 _PS_PER_MS = 10**9
 # Iterations that run where they differ by chance, and where one reaches into the next.
 _BY_CHANCE, _IN_A_ROW = 20, 5
@@ -225,10 +224,10 @@ class TrainingIteration:
         """Return the gradients of a dtype as they become ready."""
         tensors = self.profile.tensors
         return ReadyTensors(
-            bytes=np.array([each.size * _BYTES[held] for each in tensors], np.int64),
+            bytes=np.array([each.size * VALUE_BYTES[held] for each in tensors], np.int64),
             ready_ps=np.cumsum([each.backward_ps for each in tensors]),
             sparse=np.array([each.sparse for each in tensors], np.bool_),
-            itemsize=_BYTES[held],
+            itemsize=VALUE_BYTES[held],
             blocks=layer_blocks([each.name for each in tensors]),
         )
 
@@ -250,7 +249,7 @@ class TrainingIteration:
         parameters = int(ready.elements.sum())
         # Where the profile's file has the optimizer's time alone it is taken to be Adam's.
         states = 4 if self.source.file.optimizer.rule == "sgd-momentum" else 8
-        kept_bytes = VALUE_BYTES["fp32"] + states + _BYTES[held]
+        kept_bytes = VALUE_BYTES["fp32"] + states + VALUE_BYTES[held]
         if not isinstance(discipline, ShardedDiscipline):
             return RankWork(compute, ParameterGathers(), parameters * kept_bytes, 1)
         nodes = [0] * timer.workers if timer.cluster.workers != timer.workers else timer.cluster.node_of_rank.tolist()
