@@ -15,7 +15,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import lcm, prod, sqrt
+from math import ceil, lcm, prod, sqrt
 from typing import Literal, TypeAlias, TypeVar
 
 import numpy as np
@@ -200,11 +200,17 @@ def elements_by_rows(layers: Sequence[ModelLayer], workers: int) -> int:
 
 
 def _small_copies(layers: Sequence[ModelLayer], workers: int) -> dict[str, tuple[int, ...]]:
-    """Return the shapes in which dense layers run: all with the same share of their rows."""
+    """Return the shapes in which dense layers run: all with the same share of their rows, but not too few elements."""
     dense = [layer for layer in layers if not layer.sparse]
     whole = sum(layer.size for layer in dense)
     share = min(1.0, DENSE_ELEMENTS / workers / whole) if whole else 1.0
-    return {layer.name: (max(1, round(layer.shape[0] * share)), *layer.shape[1:]) for layer in dense}
+
+    def rows(layer: ModelLayer) -> int:
+        # The mean of very few elements may be next to zero by chance, and any error is large beside that.
+        least = min(layer.shape[0], ceil(_LEAST_ELEMENTS * layer.shape[0] / layer.size))
+        return max(least, round(layer.shape[0] * share))
+
+    return {layer.name: (rows(layer), *layer.shape[1:]) for layer in dense}
 
 
 def shrink_to_layers(
@@ -288,7 +294,7 @@ def keep_rows(gradient: Gradient, kept: Sequence[Ints]) -> Gradient:
 
 # Bits of a byte, blocks of 256, a thousand: whole numbers where vectors have multiples of these.
 _WHOLE = (32_000, 8_000, 1_000)
-_MIN_SIDE = 32
+_MIN_SIDE = _LEAST_ELEMENTS = 32
 MIN_ELEMENTS = _WHOLE[-1]
 """A dense layer of no more elements runs as large as it is, where there is room for all."""
 
