@@ -1,10 +1,12 @@
 """``s2sim collective``: time one collective on a cluster."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from s2sim.cli import options as cli
-from s2sim.cli.output import STDOUT, note, printable, show_line, show_result, watching, write_tables, write_text
+from s2sim.cli import output
+from s2sim.cli.output import STDOUT, show_lines, watching, write_text
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_workers, size_parser
 from s2sim.traffic.spec import CollectiveSpec
@@ -42,9 +44,11 @@ def collective_command(
             if value:
                 raise OptionError(f"--groups is of many collectives, and --{name} of one: leave either out")
 
-    from s2sim.cli import collective_output as output
+    from s2sim.cli.collective_output import listing, write_messages
     from s2sim.experiment.costs import make_gate
-    from s2sim.traffic.collective_run import collective_cost
+    from s2sim.report import traffic_tables
+    from s2sim.report.grid import filled
+    from s2sim.traffic import collective_run
 
     def of_options() -> dict[str, Any]:
         # Errors of these are reported before those of sizes.
@@ -52,8 +56,23 @@ def collective_command(
         return {"kind": kind, "workers": workers, "size_bytes": _size_bytes(kind, size, sizes)}
 
     spec = experiment.saved_or(cli.example_of("collective"), of_options)
-    make_gate(note, force=force)(collective_cost(spec))
-    output.show_collective(spec, show=show, terms=terms, png=png, goal=goal, timeline=timeline, json=json, quiet=quiet)
+    make_gate(output.note, force=force)(collective_run.collective_cost(spec))
+    planned = collective_run.plan_collective(spec)
+    listed = listing(planned.timed.schedule) if show else []
+    made_of = collective_run.planned_terms(planned) if terms else ()
+    with watching(quiet=quiet) as progress:
+        result = replace(collective_run.collective_result(planned, progress), terms=made_of)
+    summary = traffic_tables.collective_summary(result)
+    write_messages(planned, summary, png=png, goal=goal, timeline=timeline)
+    if not output.write_result(result, json) or goal == STDOUT:
+        return
+    if quiet:
+        show_lines([summary, *listed])
+        output.show_grids(filled(traffic_tables.terms_grid(result.terms, result.time_s)))
+        return
+    screen = traffic_tables.collective_screen(result)
+    show_lines([*screen.before, *(["", *listed] if listed else [])])
+    output.show_grids(screen.grids)
 
 
 def _size_bytes(kind: str, size: str | None, sizes: str | None) -> int | tuple[int, ...]:
@@ -85,7 +104,7 @@ def table_command(
     Sizes are those of nccl-tests: a rank's buffer, for an all-gather the gathered one.
     """
     cli.check_targets(tuner=tuner)
-    from s2sim.traffic.size_sweep import simulated_table, size_table, sweep_sizes, time_sizes
+    from s2sim.traffic.size_sweep import simulated_table, size_table, sweep_sizes, time_sizes, write_tuner
 
     one, low, high = (
         None if text is None else size_parser(flag)(text)
@@ -100,14 +119,12 @@ def table_command(
     with watching(quiet=quiet) as progress:
         swept = time_sizes(spec, sizes, progress)
         if tuner is not None:
-            from s2sim.traffic.size_sweep import write_tuner
-
             made = write_tuner(spec, sizes, progress)
             write_text(made.text, tuner)
             swept.notes.append(f"{tuner}: {made.summary}")
-    if write_tables(lambda: size_table(spec, swept)):
+    if output.write_tables(lambda: size_table(spec, swept)):
         # What reads tables of nccl-tests needs their lines whole.
-        write_text("".join(f"{printable(line)}\n" for line in simulated_table(spec, swept, factor)), STDOUT)
+        write_text("".join(f"{output.printable(line)}\n" for line in simulated_table(spec, swept, factor)), STDOUT)
 
 
 @cli.takes_tables
@@ -131,4 +148,4 @@ def log_command(
     spec = experiment.spec(kind=found.kind, workers=found.workers, size_bytes=found.largest_bytes)
     with watching(quiet=quiet) as progress:
         result = compare_log(spec, found, progress)
-    show_result(result, json, show=show_line, quiet=quiet)
+    output.show_result(result, json, show=output.show_line, quiet=quiet)

@@ -1,59 +1,17 @@
-"""Output of ``s2sim collective``: result, schedule and timeline."""
+"""Listing and picture of the messages of ``s2sim collective``."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 
-from s2sim.cli.output import STDOUT, show_grids, show_lines, watching, write_bytes, write_json, write_result, write_text
+from s2sim.cli.output import write_bytes, write_json, write_text
 from s2sim.collectives.schedules.check import to_goal
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.collective_run import CompletedRound
 from s2sim.report import traffic_tables
-from s2sim.report.grid import filled
 from s2sim.traffic import collective_run
-from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import PS_PER_S
-
-
-def show_collective(
-    spec: CollectiveSpec,
-    *,
-    show: bool,
-    terms: bool,
-    png: str | None,
-    goal: str | None,
-    timeline: str | None,
-    json: str | None,
-    quiet: bool,
-) -> None:
-    """Run one collective, and print or write it in all requested forms."""
-    planned = collective_run.plan_collective(spec)
-    listed = _listing(planned.timed.schedule) if show else []
-    made_of = collective_run.planned_terms(planned) if terms else ()
-    with watching(quiet=quiet) as progress:
-        result = replace(collective_run.collective_result(planned, progress), terms=made_of)
-    summary = traffic_tables.collective_summary(result)
-    if png is not None:
-        _draw(planned, summary, png)
-    if goal is not None:
-        write_text(to_goal(planned.timed.schedule), goal)
-    if timeline is not None:
-        from s2sim.report.perfetto import to_perfetto
-
-        write_json(to_perfetto({"": collective_run.collective_timeline(planned)}, summary), timeline)
-    if not write_result(result, json) or goal == STDOUT:
-        return
-    if quiet:
-        show_lines([summary, *listed])
-        show_grids(filled(traffic_tables.terms_grid(result.terms, result.time_s)))
-        return
-    screen = traffic_tables.collective_screen(result)
-    show_lines(screen.before)
-    if listed:
-        show_lines(["", *listed])
-    show_grids(screen.grids)
 
 
 def _message_rows(
@@ -78,7 +36,8 @@ def _message_rows(
             yield traffic_tables.MessageRow(index, time, src, dst, spans, size_bytes, added, start_s, end_s)
 
 
-def _listing(schedule: Schedule) -> list[str]:
+def listing(schedule: Schedule) -> list[str]:
+    """Return the lines of a schedule's steps and messages."""
     traffic_tables.check_listing(schedule.places, sum(step.round.pattern.messages for step in schedule.steps))
     steps: list[traffic_tables.ScheduleStepRow] = []
     rows: list[traffic_tables.MessageRow] = []
@@ -89,14 +48,23 @@ def _listing(schedule: Schedule) -> list[str]:
     return traffic_tables.schedule_lines(steps, rows, ranks=schedule.demand.ranks)
 
 
-def _draw(planned: collective_run.PlannedCollective, title: str, target: str) -> None:
+def write_messages(
+    planned: collective_run.PlannedCollective, title: str, *, png: str | None, goal: str | None, timeline: str | None
+) -> None:
+    """Write a collective's messages to the files that are named: over time as a picture, and as programs read them."""
     schedule = planned.timed.schedule
-    messages = sum(step.times * step.round.pattern.messages for step in schedule.steps)
-    traffic_tables.check_listing(schedule.places, messages, "picture")
-    from s2sim.report.figures.charts import draw_schedule
+    if png is not None:
+        messages = sum(step.times * step.round.pattern.messages for step in schedule.steps)
+        traffic_tables.check_listing(schedule.places, messages, "picture")
+        from s2sim.report.figures.charts import draw_schedule
 
-    rows: list[traffic_tables.MessageRow] = []
-    collective_run.watch_rounds(planned, lambda ran: rows.extend(_message_rows(schedule, ran.step, ran.time, ran)))
-    form, ranks = Path(target).suffix[1:].lower(), schedule.demand.ranks
-    picture = draw_schedule(rows, form, ranks=ranks, helpers=schedule.helpers, title=title)
-    write_bytes(picture, target)
+        rows: list[traffic_tables.MessageRow] = []
+        collective_run.watch_rounds(planned, lambda ran: rows.extend(_message_rows(schedule, ran.step, ran.time, ran)))
+        form, ranks = Path(png).suffix[1:].lower(), schedule.demand.ranks
+        write_bytes(draw_schedule(rows, form, ranks=ranks, helpers=schedule.helpers, title=title), png)
+    if goal is not None:
+        write_text(to_goal(schedule), goal)
+    if timeline is not None:
+        from s2sim.report.perfetto import to_perfetto
+
+        write_json(to_perfetto({"": collective_run.collective_timeline(planned)}, title), timeline)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import typer
 
@@ -11,9 +11,6 @@ from s2sim.cli.options import Experiment, check_targets, command, example_of, gr
 from s2sim.errors import OptionError, S2SimError
 from s2sim.files import user_path
 from s2sim.validation.calibrate_spec import CalibrateSpec
-
-if TYPE_CHECKING:
-    from s2sim.report.grid import Screen
 
 
 @takes_tables
@@ -83,28 +80,41 @@ def calibrate_command(
     Constants are pulled to those that are shipped, as strongly as these are known, so that a few sizes suffice. What is
     told of each: its value, between what it lies, and how far off a point is that was left out.
     """
-    values = experiment.values
+    values, screen = experiment.values, None
     if testbed is not None:
         if any(value not in (None, False, []) for name, value in values.items() if name != "placement"):
             raise OptionError("--testbed tells machine, library and what was measured: give --setting alone beside it")
-        _check_out(out)
-        check_targets(json=json, out=out)
-        _calibrate_setting(testbed, setting, out=out, json=json, quiet=quiet)
-        return
-    if setting is not None:
+    elif setting is not None:
         raise OptionError(f"--setting {setting} is one of a folder: give --testbed DIR")
-    experiment.check_needed(("--topology",), example_of("dev calibrate"))
+    else:
+        experiment.check_needed(("--topology",), example_of("dev calibrate"))
     _check_out(out)
-    if out is not None and not values["logs"]:
+    if testbed is None and out is not None and not values["logs"]:
         raise OptionError("--out writes what logs tell: name one")
     check_targets(json=json, out=out)
+    result: Any
+    if testbed is not None:
+        from s2sim.report.log_comparison import fit_screen
+        from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
+        from s2sim.validation.testbed import setting_named
+        from s2sim.validation.testbed_fit import fit_setting, profile_toml
 
-    from s2sim.validation.calibrate import run_calibration
+        measured = read_measured(resolve_testbeds_folder(testbed))
+        chosen = setting_named(measured, setting)
+        with output.watching(quiet=quiet) as progress:
+            result = fit_setting(chosen, measured.collectives, progress)
+        screen, library, profile = fit_screen(result), "gloo", profile_toml(result)
+    else:
+        from s2sim.validation.calibrate import run_calibration
 
-    spec = experiment.spec()
-    with output.watching(quiet=quiet) as progress:
-        result = run_calibration(spec, progress)
-    _finish(result, None, result.library, result.profile, out, json, quiet=quiet)
+        spec = experiment.spec()
+        with output.watching(quiet=quiet) as progress:
+            result = run_calibration(spec, progress)
+        library, profile = result.library, result.profile
+    if out is not None:
+        output.write_text(profile, out)
+    if output.show_result(result, json, screen, output.show_line, quiet=quiet) and out is not None and not quiet:
+        output.show_line(f"Written to {out}: simulate with --library {library}:timing={out}")
 
 
 def codecs_command(
@@ -142,28 +152,6 @@ def codecs_command(
 def _check_out(out: str | None) -> None:
     if out is not None and not out.endswith(".toml"):
         raise OptionError(f"--out {out}: give a name that ends in .toml, by which --library knows it for a file")
-
-
-def _calibrate_setting(folder: str, setting: str | None, *, out: str | None, json: str | None, quiet: bool) -> None:
-    from s2sim.report.log_comparison import fit_screen
-    from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
-    from s2sim.validation.testbed import setting_named
-    from s2sim.validation.testbed_fit import fit_setting, profile_toml
-
-    measured = read_measured(resolve_testbeds_folder(folder))
-    chosen = setting_named(measured, setting)
-    with output.watching(quiet=quiet) as progress:
-        fit = fit_setting(chosen, measured.collectives, progress)
-    _finish(fit, fit_screen(fit), "gloo", profile_toml(fit), out, json, quiet=quiet)
-
-
-def _finish(
-    result: Any, screen: Screen | None, library: str, profile: str, out: str | None, json: str | None, *, quiet: bool
-) -> None:
-    if out is not None:
-        output.write_text(profile, out)
-    if output.show_result(result, json, screen, output.show_line, quiet=quiet) and out is not None and not quiet:
-        output.show_line(f"Written to {out}: simulate with --library {library}:timing={out}")
 
 
 # Of a reducer whose values or bytes are not as they should be.
