@@ -13,6 +13,7 @@ from s2sim.claims import paper
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.training.curve import Curve, Interval, plateau, ratio_interval, t_interval
 from s2sim.training.result import TrainRow
+from s2sim.training.spec import TrainSpec
 from s2sim.units import format_bytes, format_number_of
 
 NEEDS = "needs the extra torch: pip install 's2sim[torch]'"
@@ -107,7 +108,6 @@ def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> Trainin
     import pydoc_data.topics
 
     from s2sim.training.run import train
-    from s2sim.training.spec import TrainSpec
 
     options = {DENSE: DENSE, **loop.reducers}
     spec = TrainSpec.of(

@@ -17,6 +17,7 @@ from s2sim.cli import output
 from s2sim.cli.options import Experiment, check_targets, command, group, options_from
 from s2sim.errors import OptionError, S2SimWarning, unknown_name
 from s2sim.experiment.cluster_spec import ClusterSpec, options_of, parse_workers
+from s2sim.experiment.json_form import schema_of
 from s2sim.files import read_table
 from s2sim.registry import Registry
 from s2sim.units import PS_PER_S, format_money, format_seconds
@@ -246,8 +247,6 @@ def schema_command(*, result: str = "run") -> None:
     Results say which version they are of, as schema_version. Keys are added under the same version; another one tells
     that a key went or means something else.
     """
-    from s2sim.experiment.json_form import schema_of
-
     output.write_json(schema_of(result), output.STDOUT)
 
 

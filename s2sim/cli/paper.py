@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
 import typer
@@ -70,8 +71,6 @@ def paper_command(
 
 def _write_pictures(result: PapersResult, target: str) -> None:
     """Write all pictures, to the file that was named or, of several, to files of that name with a number."""
-    from pathlib import Path
-
     from s2sim.report.figures.charts import chart_figure
 
     pictures = [picture for paper in result.papers for picture in paper.pictures]

@@ -12,6 +12,7 @@ from s2sim.cli.options import check_targets, command, group
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.cluster_spec import parse_workers
 from s2sim.experiment.progress import ProgressWatcher
+from s2sim.files import user_path
 from s2sim.units import PS_PER_S, format_bytes, format_count, format_number_of, format_seconds
 
 if TYPE_CHECKING:
@@ -219,7 +220,6 @@ def import_times(
 
     known = _precision(precision)
 
-    from s2sim.files import user_path
     from s2sim.profiles.kineto import import_profile
 
     path = user_path(trace, S2SimError)

@@ -14,11 +14,10 @@ from s2sim.experiment.rate_curve import RateCurves
 from s2sim.experiment.rows import Result
 from s2sim.experiment.spec import RunSpec
 from s2sim.libraries.lowering_tables import IDEAL, LIBRARIES
+from s2sim.report import answer
 from s2sim.report import run_tables as rows
-from s2sim.report.answer import about_lines, break_even_grids, pareto_grids, result_table, verdict_lines
 from s2sim.report.figures.cluster_sizes import ClusterGraph
-from s2sim.report.format import bottleneck_lines, lowering_lines, note_lines
-from s2sim.report.run_tables import iteration_grids
+from s2sim.report.format import bottleneck_lines, group_by_workers, lowering_lines, note_lines
 from s2sim.topology.cluster import Cluster
 
 if TYPE_CHECKING:
@@ -35,12 +34,12 @@ def defaults_line(result: Result, given: Sequence[str]) -> str | None:
 def show_run(result: Result, defaults: str | None, shown: frozenset[str], *, quiet: bool, saved: str | None) -> None:
     """Print a result; ``shown`` are requested additions, ``saved`` is the file of its JSON."""
     details = DETAILS in shown
-    show_paragraphs(verdict_lines(result))
+    show_paragraphs(answer.verdict_lines(result))
     if quiet:
         return
-    grid, below = result_table(result)
-    show_grids(pareto_grids(result) if PARETO in shown else [grid])
-    show_paragraphs([*below, *about_lines(result, details=details)])
+    grid, below = answer.result_table(result)
+    show_grids(answer.pareto_grids(result) if PARETO in shown else [grid])
+    show_paragraphs([*below, *answer.about_lines(result, details=details)])
     show_paragraphs(note_lines(result.notes if details else result.caveats))
     if details:
         _show_details(result, defaults)
@@ -68,11 +67,12 @@ def _show_more(result: Result, shown: frozenset[str]) -> None:
 def _show_details(result: Result, defaults: str | None) -> None:
     if defaults:
         show_paragraph(defaults)
-    for grids in (iteration_grids, rows.comparison_grids, rows.mechanics_grids, rows.errors_grids, rows.bounds_grids):
+    many = rows.iteration_grids, rows.comparison_grids, rows.mechanics_grids, rows.errors_grids, rows.bounds_grids
+    for grids in many:
         show_grids(grids(result))
     if result.spec.steps > 1:
         show_grids([*rows.residual_grids(result), *rows.steps_grids(result)])
-    show_grids(break_even_grids(result))
+    show_grids(answer.break_even_grids(result))
     show_lines([""])
     show_paragraph(f"In dense, {result.verdict.bottleneck}.")
 
@@ -150,15 +150,13 @@ def choose_plot(plot: str | None, spec: RunSpec) -> str:
 def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Figure:
     """Return a figure of a run, with all numbers of workers."""
     from s2sim.experiment.judgement import pareto_fronts
-    from s2sim.report.answer import short_rejection
     from s2sim.report.figures import bars, error, sweeps
     from s2sim.report.figures.labels import describe_setup
-    from s2sim.report.format import group_by_workers
 
     rows, subtitle = group_by_workers(result.results), describe_setup(result)
-    judged = [(row.reducer, row.judgement) for row in result.results]
+    judged = [(row.reducer, row.judgement.rejected) for row in result.results if row.judgement is not None]
     # Why reducers are rejected with some number of workers.
-    reasons = {name: short_rejection(of.rejected) for name, of in judged if of is not None and of.rejected is not None}
+    reasons = {name: answer.short_rejection(rejected) for name, rejected in judged if rejected is not None}
     if plot == BREAK_EVEN:
         if not curves:
             raise S2SimError("nothing to draw over rates: it was interrupted too early; let it run longer")

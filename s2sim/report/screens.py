@@ -9,11 +9,12 @@ from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 import s2sim
+from s2sim.report import study_tables
 from s2sim.report.answer import about_lines, break_even_grids, lines_text, result_table, verdict_lines
 from s2sim.report.format import workers_text
+from s2sim.report.grid import Grid, Screen, table_grid
 from s2sim.report.log_comparison import calibrate_screen, log_comparison_screen
 from s2sim.report.run_tables import bounds_grids, comparison_grids, errors_grids, iteration_grids, mechanics_grids
-from s2sim.report.study_tables import advice_screen, papers_screen, regimes_screen, topologies_screen, train_screen
 from s2sim.report.traffic_tables import collective_screen, flows_screen
 from s2sim.report.validation_tables import iterations_screen, validate_screen
 from s2sim.tables import Table
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
     from s2sim.experiment.rate_curve import RateCurves
     from s2sim.experiment.rows import Result
     from s2sim.experiment.timeline import Streams, Timeline
-    from s2sim.report.grid import Grid, Screen
 
 
 @dataclass(frozen=True)
@@ -123,31 +123,22 @@ def screen_report(result: Any, screen: Screen, command: str | None = None) -> Re
     )
 
 
-def table_report(table: Table, command: str | None = None) -> Report:
-    """Return a table, with the chart of sizes and times if it has them."""
-    from s2sim.report.grid import table_grid
-    from s2sim.report.page_charts import table_charts
-
-    title, made_by = command or "s2sim results", [f"s2sim {s2sim.__version__}."]
-    return Report(title, [], [table_grid(table)], charts=table_charts(table), provenance=made_by, command=command)
-
-
 def result_html(result: Result) -> str:
     """Return the first screen of `s2sim run` with its details folded, self-contained and escaped."""
     return page(run_report(result), "fragment.html")
 
 
 _SCREENS: dict[str, Callable[[Any], Screen]] = {
-    "advise": advice_screen,
+    "advise": study_tables.advice_screen,
     "against": log_comparison_screen,
     "calibrate": calibrate_screen,
     "collective": collective_screen,
     "flows": flows_screen,
     "iterations": iterations_screen,
-    "paper": papers_screen,
-    "regimes": regimes_screen,
-    "topologies": topologies_screen,
-    "train": train_screen,
+    "paper": study_tables.papers_screen,
+    "regimes": study_tables.regimes_screen,
+    "topologies": study_tables.topologies_screen,
+    "train": study_tables.train_screen,
     "validate": validate_screen,
 }
 
@@ -171,7 +162,11 @@ def screen_html(result: ResultForm) -> str:
 def result_page(result: Any, command: str | None = None) -> str:
     """Return the page of a result of any command, or of a table."""
     if isinstance(result, Table):
-        return page(table_report(result, command))
+        from s2sim.report.page_charts import table_charts
+
+        title, made_by = command or "s2sim results", [f"s2sim {s2sim.__version__}."]
+        charts = table_charts(result)
+        return page(Report(title, [], [table_grid(result)], charts=charts, provenance=made_by, command=command))
     if result.answers == "run":
         return page(run_report(result, command))
     if result.answers == "paper":
@@ -181,12 +176,11 @@ def result_page(result: Any, command: str | None = None) -> str:
 
 def papers_page(result: PapersResult) -> str:
     """Return the page of rebuilt papers: claims with judgements, figures, and the numbers behind them."""
-    from s2sim.report.study_tables import numbers_grid, papers_lines, setup_lines
-
     first = result.papers[0] if len(result.papers) == 1 else None
     title = "Published claims, rebuilt" if first is None else f"{first.name}: claims, rebuilt"
-    values: dict[str, Any] = {"lines": papers_lines(result), "papers": result.papers}
-    return render("papers.html", title, drawn=_drawn, numbers=numbers_grid, setup=setup_lines, **values)
+    functions: dict[str, Any] = {"numbers": study_tables.numbers_grid, "setup": study_tables.setup_lines}
+    lines = study_tables.papers_lines(result)
+    return render("papers.html", title, lines=lines, papers=result.papers, drawn=_drawn, **functions)
 
 
 def _drawn(picture: Chart | HeatMap) -> str:

@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from s2sim.report.format import UNDEFINED, log_error_text, note_lines, seconds_text, signed_text
+from s2sim.report.format import UNDEFINED, log_error_text, note_lines, optional_text, seconds_text, signed_text
 from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
 
 if TYPE_CHECKING:
     from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
-    from s2sim.validation.curve_result import CurveErrors, Group, Parameter, SizeErrors, ValidationResult
+    from s2sim.validation.curve_result import CurveErrors, Group, Parameter, ValidationResult
     from s2sim.validation.iteration_result import IterationError, IterationsResult
 
 _COLUMNS = (
@@ -128,8 +128,17 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
     if (left_out := result.leave_one_source_out) is not None:
         found = [replace(item.group, name=f"{item.kind} {item.group.name}") for item in left_out.by_class]
         groups = [replace(left_out.overall, name="all good curves"), *found]
-        grids = [sizes_grid(left_out.by_size)]
-        grids.append(groups_grid("sources left out of the fit, classes of three or more", "class", groups))
+        of_sizes = tabulate(
+            "sources left out of the fit, by size",
+            left_out.by_size,
+            number_column("from", lambda row: _binary_text(row.from_bytes)),
+            number_column("points", lambda row: str(row.points)),
+            number_column("median", lambda row: log_error_text(row.median)),
+            number_column("P90", lambda row: log_error_text(row.p90)),
+            number_column("bias", lambda row: signed_text(row.bias)),
+            number_column("in 90%\nbands", lambda row: optional_text("{:.0%}".format)(row.band_holds_share)),
+        )
+        grids = [of_sizes, groups_grid("sources left out of the fit, classes of three or more", "class", groups)]
     groups = [result.overall, result.apart.doubtful, result.apart.suspect]
     grids.append(groups_grid("over curves", "", groups))
     for kind in dict.fromkeys(item.kind for item in result.by_class):
@@ -153,22 +162,6 @@ def _error_columns(field: str) -> tuple[TableColumn[Any], ...]:
         column(f"{field}:\nmedian", "median", log_error_text),
         column("P90", "p90", log_error_text),
         column("bias", "bias", signed_text),
-    )
-
-
-def sizes_grid(sizes: Sequence[SizeErrors]) -> Grid:
-    """Return a line per two octaves of sizes."""
-    return tabulate(
-        "sources left out of the fit, by size",
-        sizes,
-        number_column("from", lambda row: _binary_text(row.from_bytes)),
-        number_column("points", lambda row: str(row.points)),
-        number_column("median", lambda row: log_error_text(row.median)),
-        number_column("P90", lambda row: log_error_text(row.p90)),
-        number_column("bias", lambda row: signed_text(row.bias)),
-        number_column(
-            "in 90%\nbands", lambda row: UNDEFINED if row.band_holds_share is None else f"{row.band_holds_share:.0%}"
-        ),
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
+import simpy
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints, Mask
@@ -28,9 +29,6 @@ from s2sim.simulation.faults.fault import Effect, Fault, FaultyNetwork, arrivals
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
-
-if TYPE_CHECKING:
-    import simpy
 
 _BUSIEST_LINKS = 8
 _NAMED_FLOWS = 8
@@ -172,8 +170,6 @@ def _packet_network(hops: int, spec: NetworkSpec, progress: ProgressWatcher) -> 
 
 def run_as_packets(schedule: Schedule, cluster: Cluster, spec: NetworkSpec, progress: ProgressWatcher = SILENT) -> Ints:
     """Return each rank's end in packets, int64 ps of shape (places,); `S2SimError` if too long, or a switch reduces."""
-    import simpy
-
     hops = 0
     for step in schedule.steps:
         pattern = step.round.pattern
@@ -237,48 +233,41 @@ def simulate_with_faults(
     rank is measured against a run without it. ``on_round`` is called after each delivered round, ``on_loads``
     whenever the loads of links change.
     """
-    ends_ps, disturbance = _run_with_faults(schedule, cluster, faults, on_round, on_loads)
+
+    def run(happening: Sequence[Fault], *, watched: bool) -> tuple[Ints, FaultyNetwork]:
+        """Return the end of each rank, int64 picoseconds of shape (places,), and the network."""
+        env = simpy.Environment(initial_time=0)
+        late_ps = arrivals_ps(happening, cluster.workers, "a collective")[: schedule.places]
+        disturbance = FaultyNetwork(env, cluster, happening, cluster.seed, on_loads if watched else None)
+        ends_ps = np.zeros(schedule.places, np.int64)
+        over = env.event()
+
+        def end(rank: int) -> None:
+            ends_ps[rank] = env.now
+
+        def finish() -> None:
+            over.succeed()
+
+        noted, alone = on_round if watched else None, partial(find_routes, cluster)
+        running = disturbance.running(schedule, finish, noted, on_rank_done=end, alone=alone)
+
+        def arrive() -> Generator[simpy.Event, None, None]:
+            for moment_ps in np.unique(late_ps).tolist():
+                yield env.timeout(moment_ps - int(env.now))
+                running.post(np.flatnonzero(late_ps == moment_ps).tolist())
+
+        env.process(arrive())
+        env.run(until=over)
+        return ends_ps, disturbance
+
+    ends_ps, disturbance = run(faults, watched=True)
     effects = disturbance.effects()
     for fault in faults:
         if not fault.on_network:
-            without_ps, _ = _run_with_faults(schedule, cluster, [other for other in faults if other is not fault])
+            without_ps, _ = run([other for other in faults if other is not fault], watched=False)
             effect = fault.effect_on_collective(ends_ps, without_ps)
             effects += [] if effect is None else [effect]
     return FaultySimulation(ends_ps, effects, RoutedBytes(*disturbance.network.sent()))
-
-
-def _run_with_faults(
-    schedule: Schedule,
-    cluster: Cluster,
-    faults: Sequence[Fault],
-    on_round: Callable[[CompletedRound], None] | None = None,
-    on_loads: OnLoads | None = None,
-) -> tuple[Ints, FaultyNetwork]:
-    """Return the end of each rank, int64 picoseconds of shape (places,), and the network."""
-    import simpy
-
-    env = simpy.Environment(initial_time=0)
-    late_ps = arrivals_ps(faults, cluster.workers, "a collective")[: schedule.places]
-    disturbance = FaultyNetwork(env, cluster, faults, cluster.seed, on_loads)
-    ends_ps = np.zeros(schedule.places, np.int64)
-    over = env.event()
-
-    def end(rank: int) -> None:
-        ends_ps[rank] = env.now
-
-    def finish() -> None:
-        over.succeed()
-
-    running = disturbance.running(schedule, finish, on_round, on_rank_done=end, alone=partial(find_routes, cluster))
-
-    def arrive() -> Generator[simpy.Event, None, None]:
-        for moment_ps in np.unique(late_ps).tolist():
-            yield env.timeout(moment_ps - int(env.now))
-            running.post(np.flatnonzero(late_ps == moment_ps).tolist())
-
-    env.process(arrive())
-    env.run(until=over)
-    return ends_ps, disturbance
 
 
 @dataclass(frozen=True, slots=True, eq=False)

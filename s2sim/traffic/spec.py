@@ -12,10 +12,6 @@ from s2sim.experiment.cluster_spec import NetworkSpec, check_integer, document_o
 Execution: TypeAlias = Literal["auto", "clocked", "by-message"]
 
 
-def _parse_kind(text: str) -> str:
-    return text.replace("-", "_")
-
-
 @document_options
 @dataclass(frozen=True, slots=True)
 class CollectiveSpec(NetworkSpec):
@@ -26,7 +22,7 @@ class CollectiveSpec(NetworkSpec):
 
     what: ClassVar[str] = "collective"
 
-    kind: Kind = parsed(_parse_kind)  # noqa: RUF009 (a field)
+    kind: Kind = parsed(lambda text: text.replace("-", "_"))  # noqa: RUF009 (a field)
     workers: int = parsed(parse_workers)
     size_bytes: int | tuple[int, ...] = 0
     algorithm: str = "auto"

@@ -167,11 +167,6 @@ class TermModel:
         self._powers = np.array(rows, np.float64).reshape(-1, len(names))
         self.measured_s = np.array([point.measured_s for point in points])
 
-    @property
-    def sources(self) -> list[str]:
-        """Whose voices the points are, in order of appearance."""
-        return list(dict.fromkeys(point.source for point in self.points))
-
     def of_source(self, source: str) -> Mask:
         """Return which points are of a source."""
         return np.array([point.source == source for point in self.points])

@@ -210,7 +210,7 @@ def score_sealed(folder: str | None, file: Path) -> ValidationResult:
     curves = read_folder(path)
     found = [_scored(curve, known.get(curve.id)) for curve in curves]
     note = f"predicted on {sealed.date} UTC by version {sealed.version}, SHA-256 {sealed.sha256}"
-    return validate_curves.result_of_curves(path, curves, found, notes=(note,))
+    return replace(validate_curves.result_of_curves(path, curves, found), notes=(note,))
 
 
 def _scored(curve: MeasuredCurve, sealed: SealedCurve | None) -> CurveErrors:

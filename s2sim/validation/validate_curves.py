@@ -198,28 +198,19 @@ def run_validation(
     own_sources = list(dict.fromkeys(curve.source for curve in counted))
     fits = fit_constants(calibration, own_sources) if fit and complete else None
     left_out = None if fits is None else leave_one_out_errors(fits, counted)
-    return result_of_curves(
-        path,
-        curves,
-        [curve_result.add_interval_coverage(curve, left_out) for curve in found],
+    return replace(
+        result_of_curves(path, curves, [curve_result.add_interval_coverage(curve, left_out) for curve in found]),
         parameters=() if fits is None else fitted_parameters(fits),
-        left_out=left_out,
+        leave_one_source_out=left_out,
         notes=(_FITTED,) if complete else (_FITTED, INTERRUPTED_NOTE),
         complete=complete,
     )
 
 
 def result_of_curves(
-    path: Path,
-    curves: Sequence[MeasuredCurve],
-    found: Sequence[curve_result.CurveErrors],
-    *,
-    parameters: tuple[curve_result.Parameter, ...] = (),
-    left_out: curve_result.LeftOut | None = None,
-    notes: tuple[str, ...] = (),
-    complete: bool = True,
+    path: Path, curves: Sequence[MeasuredCurve], found: Sequence[curve_result.CurveErrors]
 ) -> curve_result.ValidationResult:
-    """Return the statistics of the errors of a folder's curves."""
+    """Return the statistics of the errors of a folder's curves, to which nothing is fitted."""
     counted = [curve for curve in found if curve.counts]
     sources = len({curve.source for curve in found})
     measured = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
@@ -235,11 +226,11 @@ def result_of_curves(
         by_source=curve_result.by_source(counted),
         by_class=curve_result.by_class(counted),
         curves=tuple(found),
-        parameters=parameters,
-        leave_one_source_out=left_out,
-        notes=notes,
+        parameters=(),
+        leave_one_source_out=None,
+        notes=(),
         provenance=origin_of("curves", "index_sha256", path / INDEX, "the curves", points=measured),
-        complete=complete,
+        complete=True,
     )
 
 

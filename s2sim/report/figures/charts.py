@@ -320,34 +320,24 @@ def draw_schedule(
         shades = [colormaps["viridis"](share * 0.9 / 255) for share in range(256)]
         scale = LinearSegmentedColormap.from_list("positions", shades)
         colours = ScalarMappable(Normalize(min(firsts), max(firsts)), scale)
-        _draw_messages(axes, messages, times, places, colours)
+        longest = max((len(spans_text(message.spans, most=1)) for message in messages), default=0)
+        several = len(set(colours.get_clim())) > 1
+        labelled = several and len(messages) <= _MAX_LABELS and longest <= _MAX_LABEL
+        tints = colours.to_rgba(np.array([_first_position(message) for message in messages], np.float64))
+        for message, (left, right), colour in zip(messages, times, tints, strict=True):
+            start, end_point = (left, places.index(message.src)), (right, places.index(message.dst))
+            dash = "-" if message.adds else _REPLACES
+            axes.add_patch(FancyArrowPatch(start, end_point, **_ARROW, color=colour, linestyle=dash, zorder=3))
+            axes.plot(*start, marker="o", markersize=2.6, color=colour, zorder=4)
+            if labelled:
+                at_x, at_y = (first + _LABEL_AT * (last - first) for first, last in zip(start, end_point, strict=True))
+                axes.text(at_x, at_y, spans_text(message.spans, most=1), **_LABEL, color=colour, zorder=5)
         _draw_legend(body, axes, messages, colours)
         return figure_bytes(figure, file_format)
 
 
 def _first_position(message: MessageRow) -> int:
     return message.spans[0][0] if message.spans else 0
-
-
-def _draw_messages(
-    axes: Axes,
-    messages: Sequence[MessageRow],
-    times: Sequence[tuple[float, float]],
-    places: list[int | None],
-    colours: ScalarMappable,
-) -> None:
-    longest = max((len(spans_text(message.spans, most=1)) for message in messages), default=0)
-    several = len(set(colours.get_clim())) > 1
-    labelled = several and len(messages) <= _MAX_LABELS and longest <= _MAX_LABEL
-    shades = colours.to_rgba(np.array([_first_position(message) for message in messages], np.float64))
-    for message, (left, right), colour in zip(messages, times, shades, strict=True):
-        start, end = (left, places.index(message.src)), (right, places.index(message.dst))
-        dash = "-" if message.adds else _REPLACES
-        axes.add_patch(FancyArrowPatch(start, end, **_ARROW, color=colour, linestyle=dash, zorder=3))
-        axes.plot(*start, marker="o", markersize=2.6, color=colour, zorder=4)
-        if labelled:
-            x, y = (first + _LABEL_AT * (last - first) for first, last in zip(start, end, strict=True))
-            axes.text(x, y, spans_text(message.spans, most=1), **_LABEL, color=colour, zorder=5)
 
 
 def _draw_legend(part: SubFigure, axes: Axes, messages: Sequence[MessageRow], colours: ScalarMappable) -> None:
