@@ -5,16 +5,19 @@ from __future__ import annotations
 import ast
 import csv
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from math import nan
 from types import CodeType
-from typing import Any
+from typing import Any, TypeVar
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps
+
+T = TypeVar("T")
+K = TypeVar("K")
 
 # Logic, arithmetic, comparisons, and what they are of.
 _ALLOWED = (
@@ -23,6 +26,18 @@ _ALLOWED = (
     *(ast.Compare, ast.Eq, ast.NotEq, ast.Lt, ast.LtE, ast.Gt, ast.GtE, ast.In, ast.NotIn),
     *(ast.Constant, ast.Name, ast.Load, ast.Attribute, ast.List, ast.Tuple),
 )
+
+
+def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
+    """Return items by a key of each, in their order.
+
+    >>> group_by(["one", "two", "three"], len)
+    {3: ['one', 'two'], 5: ['three']}
+    """
+    groups: dict[K, list[T]] = {}
+    for item in items:
+        groups.setdefault(key(item), []).append(item)
+    return groups
 
 
 class _Quantity(str):

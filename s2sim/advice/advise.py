@@ -59,7 +59,7 @@ def _best(base: RunSpec, runs: advice.Runs) -> Advice:
     names = [row.reducer for row in today.results if not row.baseline]
     # Where the option string names no density it is free.
     free = [name for name in names if "density" in make_reducer(name).options() and "density=" not in name]
-    able = [row.reducer for row in today.results if not row.baseline and advice.judgement_of(row).rejected is None]
+    able = [row.reducer for row in today.results if not row.baseline and row.judged.rejected is None]
     kept = [name for name in able if name not in free] + _allowed_densities(base, free, runs)
     settings = _with_buckets(replace(base, reducers=tuple(kept or names)))
     dense = advice.cell_of(today, today.results[0])
@@ -100,11 +100,11 @@ def _allowed_densities(base: RunSpec, names: Sequence[str], runs: advice.Runs) -
         levels[reducer] = [join_option_string(name, {**options, "density": f"{each:g}"}) for each in _DENSITIES]
     every = tuple(dict.fromkeys(text for texts in levels.values() for text in texts))
     result = runs.result(replace(base, reducers=every)) if every else None
-    rows = [] if result is None else [row for row in result.results if advice.judgement_of(row).rejected is None]
+    rows = [] if result is None else [row for row in result.results if row.judged.rejected is None]
     found = []
     for texts in levels.values():
         own = [row for row in rows if row.reducer in texts]
-        found += [min(own, key=lambda row: advice.judgement_of(row).time_s).reducer] if own else []
+        found += [min(own, key=lambda row: row.judged.time_s).reducer] if own else []
     return found
 
 
@@ -257,7 +257,7 @@ def _flips(base: RunSpec, runs: advice.Runs) -> Advice:
         f"{flip.constant} of {flip.value}, taken as {flip.taken}, which is an estimate, would make it {flip.best}."
         for flip in verdict.flips
     ]
-    lines += [f"{row.reducer}: {judged.change}." for row in rows if (judged := advice.judgement_of(row)).change]
+    lines += [f"{row.reducer}: {judged.change}." for row in rows if (judged := row.judged).change]
     if verdict.probability is not None:
         lines.append(f"The answer is right with a probability of {verdict.probability:.0%}.")
     cells = [advice.cell_of(result, row) for row in rows]
@@ -350,7 +350,12 @@ def advise(
     runs = advice.Runs(watcher, gate)
     try:
         if question in ("cheapest", "frontier"):
-            known = _read_changes(question, base, changes)
+            if changes is None:
+                needs = f"advise {question} needs what can be changed"
+                raise OptionError(f"{needs}: --changes FILE.toml; docs/advise.md has one")
+            scenario: ReducerScenario = resolve_run(base)
+            most = max(base.workers)
+            known = Changes.load(changes, scenario.all_groups(scenario.ranks_of(most))[1].layout.nodes, most)
             if question == "frontier":
                 return _frontier(base, runs, known)
             return _cheapest(base, runs, known, _required(question, "faster", faster, "20%"))
@@ -365,11 +370,3 @@ def _required(question: str, name: str, value: float | None, example: str) -> fl
     if value is None:
         raise OptionError(f"advise {question} needs --{name}, for example --{name} {example}")
     return value
-
-
-def _read_changes(question: str, base: RunSpec, source: Path | str | Mapping[str, Any] | None) -> Changes:
-    if source is None:
-        raise OptionError(f"advise {question} needs what can be changed: --changes FILE.toml; docs/advise.md has one")
-    scenario: ReducerScenario = resolve_run(base)
-    ranks = scenario.ranks_of(max(base.workers))
-    return Changes.load(source, scenario.all_groups(ranks)[1].layout.nodes, max(base.workers))

@@ -11,7 +11,6 @@ from s2sim.experiment.cluster_spec import command_of
 from s2sim.experiment.costs import Gate
 from s2sim.experiment.json_form import LEFT_OUT
 from s2sim.experiment.progress import ProgressWatcher, tell
-from s2sim.experiment.row_parts import Judgement
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run import run
 from s2sim.experiment.spec import RunSpec
@@ -79,17 +78,11 @@ class Runs:
         return None
 
 
-def judgement_of(row: Row) -> Judgement:
-    """Return the judgement of a row of a result."""
-    assert row.judgement is not None
-    return row.judgement
-
-
 def cell_of(
     result: Result, row: Row, changes: str = "as it is", price: float | None = None, efficiency: float | None = None
 ) -> AdviceCell:
     """Return the cell of a row of a result."""
-    judged, spec = judgement_of(row), replace(result.spec, reducers=(row.reducer,))
+    judged, spec = row.judged, replace(result.spec, reducers=(row.reducer,))
     return AdviceCell(
         changes=changes,
         reducer=row.reducer,
@@ -153,7 +146,7 @@ class Combinations:
 
     def price(self, point: Point) -> float:
         """Return the price of a combination."""
-        return sum(axis[level].price for axis, level in zip((*self.axes, self.reducers), point, strict=True))
+        return sum(prices[level] for prices, level in zip(self.prices, point, strict=True))
 
     def cell(self, point: Point) -> AdviceCell | None:
         """Return a combination's cell; None where it cannot be run, or its error cannot be used."""
@@ -170,7 +163,7 @@ class Combinations:
         if result is None:
             return None
         row = next((row for row in result.results if row.reducer == name), None)
-        if row is None or (judgement_of(row).rejected is not None and not row.baseline):
+        if row is None or (row.judged.rejected is not None and not row.baseline):
             return None
         return cell_of(result, row, self.text(point), self.price(point) if self.changes.currency else None)
 

@@ -24,6 +24,7 @@ from s2sim.gradients.models import Model, load_model
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
 from s2sim.simulation.bucketing.policy import Bucket
+from s2sim.tables import group_by
 from s2sim.units import PS_PER_S
 
 MARGINS = (0.01, 0.05, 0.2)
@@ -120,8 +121,7 @@ def filter_table(gains: Sequence[SettingGain]) -> Table:
 def table_by(what: str, key: Callable[[SettingGain], str], gains: Sequence[SettingGain]) -> Table:
     """Return a table of wins and speed-ups of set-ups by a key, in order of first occurrence."""
     rows = []
-    for name in dict.fromkeys(map(key, gains)):
-        own = [gain for gain in gains if key(gain) == name]
+    for name, own in group_by(gains, key).items():
         wins = (share_text(len(winning_gains(own, margin)), len(own)) for margin in MARGINS)
         speedups = [gain.speedup for gain in own]
         rows.append((name, *wins, f"{median(speedups):.2f}x", f"{max(speedups):.2f}x"))
@@ -143,11 +143,9 @@ def _map_by(
     title: str, key: Callable[[SettingGain], str], gains: Iterable[SettingGain], counted: Iterable[SettingGain]
 ) -> HeatMap:
     """Return the median speed-up of those that are counted, by a key and by cluster."""
-    speedups: dict[tuple[str, str], list[float]] = {}
-    for gain in counted:
-        speedups.setdefault((key(gain), gain.cluster), []).append(gain.speedup)
+    grouped = group_by(counted, lambda gain: (key(gain), gain.cluster))
     rows, columns = tuple(dict.fromkeys(map(key, gains))), tuple(dict.fromkeys(gain.cluster for gain in gains))
-    found = {place: median(own) for place, own in speedups.items()}
+    found = {place: median(gain.speedup for gain in own) for place, own in grouped.items()}
     return HeatMap(title, columns, rows, tuple(tuple(found.get((row, where)) for where in columns) for row in rows))
 
 

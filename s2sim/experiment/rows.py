@@ -118,6 +118,12 @@ class Row(JsonForm):
         return self.time_s.iteration
 
     @property
+    def judged(self) -> row_parts.Judgement:
+        """The judgement of a row of a result, all of which have one."""
+        assert self.judgement is not None
+        return self.judgement
+
+    @property
     def error_worst_layer(self) -> row_parts.WorstLayer:
         """Name of the layer whose aggregate is furthest off, of those where that is defined, and its relative error."""
         defined = {name: error.relative_l2 for name, error in self.error_per_layer.items()}

@@ -138,9 +138,7 @@ def _rows(result: Result) -> list[TopologyRow]:
     for place, verdict in enumerate(result.verdicts):
         beside = {row.reducer: row for row in result.results if row.workers == verdict.workers}
         best, dense = beside[verdict.best], next(row for row in beside.values() if row.baseline)
-        assert best.judgement is not None
-        assert dense.judgement is not None
-        time_s, rate = best.judgement.time_s, None if best.iteration is None else best.iteration.samples_per_s
+        time_s, rate = best.judged.time_s, None if best.iteration is None else best.iteration.samples_per_s
         price = result.prices[place] if result.prices else None
         rows.append(
             TopologyRow(
@@ -148,9 +146,9 @@ def _rows(result: Result) -> list[TopologyRow]:
                 workers=verdict.workers,
                 decision=verdict.decision,
                 best=verdict.best,
-                dense_s=dense.judgement.time_s,
+                dense_s=dense.judged.time_s,
                 time_s=time_s,
-                speedup=best.judgement.speedup,
+                speedup=best.judged.speedup,
                 samples_per_s=rate,
                 samples=None if rate is None else round(rate * time_s),
                 per_hour=None if price is None else price.per_hour,

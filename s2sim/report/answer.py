@@ -25,10 +25,11 @@ from s2sim.report.grid import (
     text_column,
 )
 from s2sim.report.run_tables import exchange_text, iteration_of, same_as_dense_lines, scaling_grid, time_scope_text
+from s2sim.tables import group_by
 from s2sim.units import brief_seconds, format_bytes, format_money, format_number_of, format_seconds
 
 if TYPE_CHECKING:
-    from s2sim.experiment.row_parts import Judgement, Refused, Verdict
+    from s2sim.experiment.row_parts import Refused, Verdict
     from s2sim.experiment.rows import Result, Row
 
 _BAR = 12
@@ -55,11 +56,6 @@ _SHORT_REJECTIONS = {
 }
 
 
-def _judgement(row: Row) -> Judgement:
-    assert row.judgement is not None
-    return row.judgement
-
-
 def _bar(share: float) -> str:
     """Return a bar of up to 12 characters.
 
@@ -71,12 +67,12 @@ def _bar(share: float) -> str:
 
 
 def _rejection_word(row: Row, dense: Row) -> str | None:
-    judgement = _judgement(row)
+    judgement = row.judged
     if row is dense:
         return None
     if judgement.rejected is not None:
         return short_rejection(judgement.rejected)
-    if judgement.time_s >= _judgement(dense).time_s:
+    if judgement.time_s >= dense.judged.time_s:
         return "slower"
     return "beaten" if judgement.dominated_by is not None else None
 
@@ -93,18 +89,18 @@ def short_rejection(rejected: str) -> str:
 def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused] = ()) -> tuple[Grid, list[str]]:
     """Return the table of one number of workers, the fastest first, and the lines below it."""
     named = {verdict.best, verdict.without_assumption}
-    folded = [row for row in rows if _judgement(row).as_dense and row.reducer not in named]
-    shown = sorted((row for row in rows if row not in folded), key=lambda row: _judgement(row).time_s)
+    folded = [row for row in rows if row.judged.as_dense and row.reducer not in named]
+    shown = sorted((row for row in rows if row not in folded), key=lambda row: row.judged.time_s)
     dense = next(row for row in rows if row.baseline)
     why = {row.reducer: _rejection_word(row, dense) for row in shown}
     chosen = None if verdict.decision == "undecided" else verdict.best
     best = frozenset(place for place, row in enumerate(shown) if row.reducer == chosen)
     simulated = dense.iteration is not None
     # Bars are as long as the times of those that may be chosen.
-    longest_s = max(_judgement(row).time_s for row in shown if why[row.reducer] is None)
+    longest_s = max(row.judged.time_s for row in shown if why[row.reducer] is None)
 
     def bar(row: Row) -> str:
-        return "" if simulated else _bar(_judgement(row).time_s / longest_s if longest_s else 0)
+        return "" if simulated else _bar(row.judged.time_s / longest_s if longest_s else 0)
 
     figures: list[TableColumn[Row]] = [number_column("sent", lambda row: format_bytes(row.bytes_sent_per_rank))]
     if simulated:
@@ -117,14 +113,14 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
         _answer_title(rows),
         shown,
         text_column("reducer", lambda row: f"{'*' if shown.index(row) in best else ' '} {row.reducer}"),
-        number_column("time", lambda row: format_seconds(_judgement(row).time_s)),
-        number_column("speed-\nup" if simulated else "speed-up", lambda row: fmt.factor_text(_judgement(row).speedup)),
+        number_column("time", lambda row: format_seconds(row.judged.time_s)),
+        number_column("speed-\nup" if simulated else "speed-up", lambda row: fmt.factor_text(row.judged.speedup)),
         *figures,
         number_column("error", lambda row: _error_in_seven(fmt.row_error_text(row))),
         text_column("", lambda row: why[row.reducer] or bar(row)),
     )
     faint = frozenset(place for place, row in enumerate(shown) if why[row.reducer] is not None)
-    reasons = {row.reducer: _judgement(row).rejected or "" for row in shown}
+    reasons = {row.reducer: row.judged.rejected or "" for row in shown}
     explained = {name: reason for name, reason in reasons.items() if reason.startswith((_BAD_LAYER, _SCHEDULE))}
     means = {row.reducer: f"time and bytes are means over {row.period} steps" for row in shown if row.period > 1}
     empty = [""] * (len(grid.columns) - 2)
@@ -215,7 +211,7 @@ def verdict_lines(result: Result) -> list[str]:
     others += alternative_lines(result)
     if len(result.verdicts) == 1:
         return [first, *others]
-    by_text = fmt.group_by(result.verdicts, lambda verdict: verdict.lines[0])
+    by_text = group_by(result.verdicts, lambda verdict: verdict.lines[0])
     lines = []
     for line, same in by_text.items():
         *most, last = (verdict.workers for verdict in same)
@@ -227,7 +223,7 @@ def verdict_lines(result: Result) -> list[str]:
 def alternative_lines(result: Result) -> list[str]:
     """Return what the same question gives without faults, and on other hardware."""
     workers = max(row.workers for row in result.results)
-    here = {row.reducer: _judgement(row).time_s for row in result.results if row.workers == workers}
+    here = {row.reducer: row.judged.time_s for row in result.results if row.workers == workers}
     dense = next(row.reducer for row in result.results if row.baseline)
     lines = []
     for each in result.alternatives:
@@ -274,7 +270,7 @@ def price_lines(result: Result) -> list[str]:
     cost = max(result.prices, key=lambda each: each.workers)
     rows = [row for row in result.results if row.workers == cost.workers]
     named = [row for row in rows if row.baseline or row.reducer == result.verdict.best]
-    each = (f"{format_money(cost.of_steps(_judgement(row).time_s), cost.currency)} with {row.reducer}" for row in named)
+    each = (f"{format_money(cost.of_steps(row.judged.time_s), cost.currency)} with {row.reducer}" for row in named)
     what = "iterations" if rows[0].time_s.iteration is not None else "exchanges"
     hour = f"{format_money(cost.per_hour, cost.currency)} an hour for {format_number_of(cost.nodes, 'node')}"
     return [f"Price: {hour}; 1,000 {what} cost {', '.join(each)}."]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import floor, isfinite
 from typing import TYPE_CHECKING, TypeVar
 
+from s2sim.tables import group_by
 from s2sim.units import format_bytes, format_number_of, format_rate, format_ratio, format_seconds
 
 if TYPE_CHECKING:
@@ -13,7 +14,6 @@ if TYPE_CHECKING:
     from s2sim.experiment.rows import Result, Row
 
 T = TypeVar("T")
-K = TypeVar("K")
 
 UNDEFINED = "-"
 REFUSED = "refused"
@@ -98,18 +98,6 @@ def percent_text(share: float) -> str:
 def workers_text(count: int) -> str:
     """Return a number of workers as text."""
     return format_number_of(count, "worker")
-
-
-def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
-    """Return items by a key of each, in their order.
-
-    >>> group_by(["one", "two", "three"], len)
-    {3: ['one', 'two'], 5: ['three']}
-    """
-    groups: dict[K, list[T]] = {}
-    for item in items:
-        groups.setdefault(key(item), []).append(item)
-    return groups
 
 
 def group_by_workers(rows: Iterable[Row]) -> dict[int, list[Row]]:

@@ -8,6 +8,7 @@ from typing import TypeAlias
 from s2sim.report import format as fmt
 from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
 from s2sim.report.traffic_tables import term_name
+from s2sim.tables import group_by
 from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
 from s2sim.uncertainty.machine_fit import FittedConstant
 from s2sim.units import format_bytes, format_number_of, format_rate, format_seconds
@@ -43,7 +44,7 @@ def log_comparison_screen(result: LogComparisonResult) -> Screen:
     ]
     grids = [log_comparison_grid(result)]
     if result.terms:
-        by_group = fmt.group_by(result.terms, lambda scale: scale.told_with).values()
+        by_group = group_by(result.terms, lambda scale: scale.told_with).values()
         groups = sorted((_TermGroup(result, scales) for scales in by_group), key=lambda each: -each.explains)
         left = median(abs(row.not_explained_s) / row.measured_s for row in result.rows)
         parts = [(each.title, each.deviation(len(result.rows))) for each in groups[:_FIRST] if each.explains >= _LEAST]
@@ -329,13 +330,13 @@ def comparison_grids(result: PredictionComparison) -> list[Grid]:
     )
     errors = tabulate(
         "median |ln(predicted / measured)| of unseen settings",
-        fmt.group_by(result.unseen, lambda p: p.what if p.kind == "collectives" else f"{p.what} ({p.kind})").items(),
+        group_by(result.unseen, lambda p: p.what if p.kind == "collectives" else f"{p.what} ({p.kind})").items(),
         text_column("what", lambda item: item[0]),
         *_error_columns(),
     )
     settings = tabulate(
         "median |ln(predicted / measured)| by setting",
-        fmt.group_by(result.points, lambda point: point.setting).items(),
+        group_by(result.points, lambda point: point.setting).items(),
         text_column("setting", lambda item: f"{item[0]}{' (calibrated)' if item[0] == result.calibrated_on else ''}"),
         number_column("workers", lambda item: str(item[1][0].workers)),
         number_column("rate", lambda item: rate_text(item[1][0].rate_Bps)),

@@ -322,8 +322,7 @@ def time_scope_text(rows: Sequence[Row]) -> str:
 def _scaling_cell(row: Row | None, verdict: Verdict, efficiency: float | None) -> str:
     if row is None:
         return fmt.REFUSED
-    judgement = row.judgement
-    assert judgement is not None
+    judgement = row.judged
     best = verdict.decision != "undecided" and row.reducer == verdict.best
     scaling = "" if efficiency is None else f", {round(100 * efficiency)}%"
     return f"{'*' if best else ''}{format_seconds(judgement.time_s)}, {fmt.factor_text(judgement.speedup)}{scaling}"

@@ -12,6 +12,7 @@ import numpy as np
 from s2sim.errors import OptionError
 from s2sim.report import format as fmt
 from s2sim.report.grid import Grid, Screen, filled, number_column, tabulate, text_column
+from s2sim.tables import group_by
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import format_bytes, format_rate, format_seconds
 
@@ -109,7 +110,7 @@ def place_name(place: int | None, ranks: int) -> str:
 
 def schedule_lines(steps: Sequence[ScheduleStepRow], messages: Sequence[MessageRow], *, ranks: int) -> list[str]:
     """Return a schedule's listing, repeated rounds once: ``messages`` of at least the first `SHOWN_TIMES` of a step."""
-    of_step = fmt.group_by(messages, lambda message: message.step)
+    of_step = group_by(messages, lambda message: message.step)
     ordered = all(not row.after_sent and row.after == ((step - 1,) if step else ()) for step, row in enumerate(steps))
     lines: list[str] = []
     rounds = 0

@@ -145,8 +145,25 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
         found = [item.group for item in result.by_class if item.kind == kind]
         grids.append(groups_grid(f"good curves by {kind}", kind, found))
     grids.append(groups_grid("good curves by source", "source", result.by_source))
+
+    def drift(parameter: Parameter) -> str:
+        if (drift := parameter.drift) is None:
+            return UNDEFINED
+        return f"{constant_text(drift.low, parameter.unit)} to {constant_text(drift.high, parameter.unit)}"
+
+    constants = tabulate(
+        "fitted constants",
+        result.parameters,
+        text_column("constant", lambda parameter: parameter.name),
+        number_column("shipped", lambda parameter: constant_text(parameter.value, parameter.unit)),
+        number_column("refitted", lambda parameter: constant_text(parameter.refitted, parameter.unit)),
+        number_column("a source\nleft out", drift),
+        number_column("sources", lambda parameter: str(len(parameter.fitted_on))),
+        number_column("curves", lambda parameter: str(parameter.curves)),
+        number_column("worth", lambda parameter: f"{parameter.worth:+.4f}"),
+    )
     return grids + filled(
-        parameters_grid(result.parameters),
+        constants,
         curves_grid("good curves", [curve for curve in result.curves if curve.counts]),
         curves_grid("apart: doubtful or suspect", [curve for curve in result.curves if not curve.counts]),
     )
@@ -185,27 +202,6 @@ def groups_grid(title: str, what: str, groups: Sequence[Group]) -> Grid:
         *_error_columns("large"),
         number_column("over\n0.5", lambda group: UNDEFINED if group.large is None else str(group.large.off_by_half)),
         *_error_columns("small"),
-    )
-
-
-def parameters_grid(parameters: Sequence[Parameter]) -> Grid:
-    """Return a line per constant: shipped, refitted, its range when a source is left out, and what it is worth."""
-
-    def drift(parameter: Parameter) -> str:
-        if (drift := parameter.drift) is None:
-            return UNDEFINED
-        return f"{constant_text(drift.low, parameter.unit)} to {constant_text(drift.high, parameter.unit)}"
-
-    return tabulate(
-        "fitted constants",
-        parameters,
-        text_column("constant", lambda parameter: parameter.name),
-        number_column("shipped", lambda parameter: constant_text(parameter.value, parameter.unit)),
-        number_column("refitted", lambda parameter: constant_text(parameter.refitted, parameter.unit)),
-        number_column("a source\nleft out", drift),
-        number_column("sources", lambda parameter: str(len(parameter.fitted_on))),
-        number_column("curves", lambda parameter: str(parameter.curves)),
-        number_column("worth", lambda parameter: f"{parameter.worth:+.4f}"),
     )
 
 

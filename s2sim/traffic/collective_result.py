@@ -53,9 +53,7 @@ class CollectiveResult(FaultedForm):
     answers: ClassVar[str] = "collective"
     more_json: ClassVar[tuple[str, ...]] = (
         *("faults?", "fault_effects?", "clocked_s?", "cross_check?", "terms?", "band?", "notes?", "groups?"),
-        "protocol?",
-        "faster?",
-        "alternatives?",
+        *("protocol?", "faster?", "alternatives?"),
     )
 
     spec: CollectiveSpec

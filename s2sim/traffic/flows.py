@@ -104,9 +104,8 @@ class FlowsResult(clusters.FaultedForm):
     # with nothing else in flight
     finish_s: Floats = field(metadata=left_out(lambda result: _column(result, "finish_s")))
     slowdown: Floats = field(metadata=left_out(lambda result: _column(result, "slowdown")))
-    bottlenecks: tuple[
-        networks.LinkLoad, ...
-    ]  # The busiest links, over the time from the first start to the last delivery
+    # The busiest links, over the time from the first start to the last delivery
+    bottlenecks: tuple[networks.LinkLoad, ...]
     network: str
     cross_check: networks.CrossCheck | None = None  # What the other network says, where it was asked
     effects: tuple[Effect, ...] = field(default=(), metadata=left_out(clusters.load_effects))  # What each fault did

@@ -144,7 +144,6 @@ class TermModel:
 
     def __init__(self, points: Sequence[CalibrationPoint], names: Sequence[str]) -> None:
         self.points, self.names = tuple(points), tuple(names)
-        column = {name: number for number, name in enumerate(names)}
         picoseconds: list[float] = []
         rows: list[list[int]] = []
         self._contender_starts: list[int] = []
@@ -156,11 +155,9 @@ class TermModel:
                 # Parts that are proportional to the same powers of the constants are one.
                 terms: dict[tuple[int, ...], float] = {}
                 for part_ps, powers in contender.parts:
-                    row = [0] * len(names)
-                    for name, power in powers:
-                        if name in column:
-                            row[column[name]] = power
-                    terms[tuple(row)] = terms.get(tuple(row), 0) + part_ps
+                    power_of = dict(powers)
+                    row = tuple(power_of.get(name, 0) for name in names)
+                    terms[row] = terms.get(row, 0) + part_ps
                 picoseconds += terms.values()
                 rows += map(list, terms)
         self._seconds = np.array(picoseconds) / PS_PER_S

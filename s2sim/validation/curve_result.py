@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from s2sim.experiment.json_form import LEFT_OUT, ResultForm
+from s2sim.tables import group_by
 from s2sim.uncertainty.constant_fit import MeasuredConstant
 from s2sim.uncertainty.interval import PredictionErrors, RunClass, shipped_error_model
 from s2sim.validation.compare_log_result import median_log_errors
@@ -236,10 +237,8 @@ def _errors(curves: Sequence[CurveErrors], size: str) -> Errors | None:
     if not known:
         return None
     sizes = [median_of(curve) for curve in known]
-    voices: dict[str, list[float]] = {}
-    for curve in known:
-        voices.setdefault(curve.source, []).append(median_of(curve))
-    medians = [float(np.median(voice)) for voice in voices.values()]
+    voices = group_by(known, lambda curve: curve.source).values()
+    medians = [float(np.median(list(map(median_of, voice)))) for voice in voices]
     low = high = None
     if len(medians) > 1:
         drawn = np.random.default_rng(0).choice(medians, (2000, len(medians)))
@@ -263,8 +262,6 @@ def by_class(curves: Sequence[CurveErrors], sources: int = 1) -> tuple[Class, ..
 
 
 def _grouped(curves: Sequence[CurveErrors], field: str, sources: int = 1) -> tuple[Group, ...]:
-    found: dict[str, list[CurveErrors]] = {}
-    for curve in curves:
-        found.setdefault(getattr(curve, field) or NOT_KNOWN, []).append(curve)
+    found = group_by(curves, lambda curve: getattr(curve, field) or NOT_KNOWN)
     kept = [name for name in sorted(found) if len({each.source for each in found[name]}) >= sources]
     return tuple(group_errors(name, found[name]) for name in kept)

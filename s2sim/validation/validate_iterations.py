@@ -9,6 +9,7 @@ from s2sim.arrays import Floats
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
 from s2sim.seeds import named_generator
+from s2sim.tables import group_by
 from s2sim.uncertainty.interval import BETWEEN_KINDS
 from s2sim.validation.harness import NOT_YET, error_statistics, folder_name, in_turn, origin_of
 from s2sim.validation.iteration_predict import IterationPredictor
@@ -49,8 +50,7 @@ _NOTE = (
 def by_source(rows: Sequence[IterationError]) -> tuple[SourceErrors, ...]:
     """Return the errors of the scored rows of each source."""
     found = []
-    for name in sorted({row.source for row in rows}):
-        own = [row for row in rows if row.source == name]
+    for name, own in sorted(group_by(rows, lambda row: row.source).items()):
         scored = [row for row in own if row.scored]
         errors = _errors(row.log_error for row in scored), _errors(row.communication_log_error for row in scored)
         found.append(SourceErrors(name, len(own), len(scored), *errors, _calls(own)))

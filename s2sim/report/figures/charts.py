@@ -9,7 +9,7 @@ from matplotlib import colormaps
 from matplotlib.axes import Axes
 from matplotlib.cm import ScalarMappable
 from matplotlib.colors import LinearSegmentedColormap, Normalize
-from matplotlib.figure import Figure, SubFigure
+from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 from numpy.typing import NDArray
@@ -332,23 +332,20 @@ def draw_schedule(
             if labelled:
                 at_x, at_y = (first + _LABEL_AT * (last - first) for first, last in zip(start, end_point, strict=True))
                 axes.text(at_x, at_y, spans_text(message.spans, most=1), **_LABEL, color=colour, zorder=5)
-        _draw_legend(body, axes, messages, colours)
+        present = {message.adds for message in messages}
+        added = Line2D([], [], color=GREY, linewidth=1.2, label="is added to what the rank has")
+        replaced = Line2D([], [], color=GREY, linewidth=1.2, linestyle=_REPLACES, label="replaces what the rank has")
+        write_legend(body, [sample for adds, sample in ((True, added), (False, replaced)) if adds in present])
+        if several:
+            ends = colours.get_clim()
+            look: dict[str, Any] = {"shrink": 0.25, "aspect": 22, "anchor": (1.0, 0.0), "pad": 0.02}
+            key = body.colorbar(colours, ax=axes, location="bottom", **look)
+            key.set_ticks(ends, labels=[f"{end:,.0f}" for end in ends])
+            key.outline.set_visible(False)
+            key.ax.tick_params(labelsize=_LABEL_SIZE, length=0, pad=2)
+            key.ax.set_title("first position that a message carries", fontsize=SMALL_SIZE, pad=3)
         return figure_bytes(figure, file_format)
 
 
 def _first_position(message: MessageRow) -> int:
     return message.spans[0][0] if message.spans else 0
-
-
-def _draw_legend(part: SubFigure, axes: Axes, messages: Sequence[MessageRow], colours: ScalarMappable) -> None:
-    present = {message.adds for message in messages}
-    added = Line2D([], [], color=GREY, linewidth=1.2, label="is added to what the rank has")
-    replaced = Line2D([], [], color=GREY, linewidth=1.2, linestyle=_REPLACES, label="replaces what the rank has")
-    write_legend(part, [sample for adds, sample in ((True, added), (False, replaced)) if adds in present])
-    ends = colours.get_clim()
-    if len(set(ends)) > 1:
-        key = part.colorbar(colours, ax=axes, location="bottom", shrink=0.25, aspect=22, anchor=(1.0, 0.0), pad=0.02)
-        key.set_ticks(ends, labels=[f"{end:,.0f}" for end in ends])
-        key.outline.set_visible(False)
-        key.ax.tick_params(labelsize=_LABEL_SIZE, length=0, pad=2)
-        key.ax.set_title("first position that a message carries", fontsize=SMALL_SIZE, pad=3)
