@@ -6,7 +6,6 @@ import sys
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import TextIO
 
 import typer
 
@@ -156,21 +155,14 @@ def _show_each_once() -> Callable[..., None]:
     """Return what shows warnings that have not been shown."""
     shown: set[str] = set()
 
-    def show(
-        message: Warning | str,
-        category: type[Warning],
-        filename: str,
-        lineno: int,
-        file: TextIO | None = None,
-        line: str | None = None,
-    ) -> None:
+    def show(message: Warning | str, category: type[Warning], filename: str, lineno: int, *_: object) -> None:
         if str(message) in shown:
             return
         shown.add(str(message))
         text = "s2sim: warning: " + printable(str(message).replace("\n", " ")) + "\n"
         if not issubclass(category, S2SimWarning):
-            text = printable_lines(warnings.formatwarning(message, category, filename, lineno, line))
-        (file or sys.stderr).write(text)
+            text = printable_lines(warnings.formatwarning(message, category, filename, lineno))
+        sys.stderr.write(text)
 
     return show
 

@@ -12,9 +12,9 @@ from s2sim.tables import group_by
 from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
 from s2sim.uncertainty.machine_fit import FittedConstant
 from s2sim.units import format_bytes, format_number_of, format_rate, format_seconds
-from s2sim.validation.calibrate import CalibrationResult, MedianError
+from s2sim.validation.calibrate import CalibrationResult
 from s2sim.validation.compare_log_result import LARGE_BYTES, ComparedRow, LogComparisonResult, LogTable, TermScale
-from s2sim.validation.testbed import BreakEvenRate, ComparedTime, PredictionComparison, median_error
+from s2sim.validation.testbed import ComparedTime, PredictionComparison, median_error
 from s2sim.validation.testbed_fit import SettingFit
 
 # Number of terms with a line and a column each, and the least share of differences that they explain.
@@ -24,6 +24,7 @@ _SAME = 0.05
 # From this ratio on, differences are given as factors.
 _TIMES = 2
 _SHOWN_TRANSPORTS = 2
+_three_decimals = fmt.optional_text("{:.3f}".format)
 
 
 def log_comparison_screen(result: LogComparisonResult) -> Screen:
@@ -175,10 +176,6 @@ def _error(median: float | None, signed: float | None, rows: int) -> tuple[str, 
 
 def calibrate_screen(result: CalibrationResult) -> Screen:
     """Return fitted constants, median errors before and after, predictions with them, and what to measure next."""
-
-    def errors(what: str, error: MedianError) -> tuple[str, ...]:
-        return what, *(fmt.UNDEFINED if value is None else f"{value:.3f}" for value in (error.large, error.small))
-
     after = fmt.note_lines(result.notes)
     if (next_one := result.suggestion) is not None:
         band = f"the band of 90 % narrows from {next_one.band_now:.1%} to {next_one.band_after:.1%}"
@@ -190,8 +187,9 @@ def calibrate_screen(result: CalibrationResult) -> Screen:
     constants = format_number_of(len(result.constants), "constant")
     counts = f"{large} from 1 MiB on, {len(result.points) - large} below"
     by = f", {', '.join(result.versions)}" if result.versions else ""
-    found = [("shipped constants", result.before), ("fitted constants", result.after)]
-    medians = [errors(*each) for each in (*found, ("each point left out", result.held_out))]
+    errors = {"shipped constants": result.before, "fitted constants": result.after}
+    errors["each point left out"] = result.held_out
+    medians = [(what, _three_decimals(error.large), _three_decimals(error.small)) for what, error in errors.items()]
     before = [
         result.cluster,
         f"{constants} fitted to {format_number_of(len(result.points), 'point')} ({counts})",
@@ -342,7 +340,18 @@ def comparison_grids(result: PredictionComparison) -> list[Grid]:
         number_column("rate", lambda item: rate_text(item[1][0].rate_Bps)),
         *_error_columns(),
     )
-    return filled(constants_grid(result.constants), errors, settings, wrong, _break_even_grid(result.break_even), worst)
+    break_even = tabulate(
+        "rate at which a reducer and dense take equally long",
+        result.break_even,
+        text_column("reducer", lambda item: f"{item.what} ({item.kind})"),
+        number_column("workers", lambda item: str(item.workers)),
+        number_column("dense", lambda item: format_bytes(item.payload_bytes)),
+        number_column("measured", lambda item: rate_text(item.measured_Bps)),
+        text_column("between", lambda item: f"{rate_text(item.low_Bps)} and {rate_text(item.high_Bps)}"),
+        number_column("predicted", lambda item: fmt.optional_text(rate_text)(item.predicted_Bps)),
+        number_column("factor", lambda item: fmt.UNDEFINED if isinf(item.factor) else f"{item.factor:.2f}"),
+    )
+    return filled(constants_grid(result.constants), errors, settings, wrong, break_even, worst)
 
 
 _Points: TypeAlias = tuple[str, list[ComparedTime]]
@@ -356,20 +365,6 @@ def _error_columns() -> tuple[TableColumn[_Points], ...]:
     )
 
 
-def _break_even_grid(rates: Sequence[BreakEvenRate]) -> Grid:
-    return tabulate(
-        "rate at which a reducer and dense take equally long",
-        rates,
-        text_column("reducer", lambda item: f"{item.what} ({item.kind})"),
-        number_column("workers", lambda item: str(item.workers)),
-        number_column("dense", lambda item: format_bytes(item.payload_bytes)),
-        number_column("measured", lambda item: rate_text(item.measured_Bps)),
-        text_column("between", lambda item: f"{rate_text(item.low_Bps)} and {rate_text(item.high_Bps)}"),
-        number_column("predicted", lambda item: fmt.optional_text(rate_text)(item.predicted_Bps)),
-        number_column("factor", lambda item: fmt.UNDEFINED if isinf(item.factor) else f"{item.factor:.2f}"),
-    )
-
-
 def rate_text(rate_Bps: float) -> str:
     """Return a rate in bits per second, as networks are sold.
 
@@ -380,4 +375,4 @@ def rate_text(rate_Bps: float) -> str:
 
 
 def _median_text(points: Iterable[ComparedTime]) -> str:
-    return fmt.optional_text("{:.3f}".format)(median_error(points))
+    return _three_decimals(median_error(points))

@@ -132,8 +132,7 @@ def scaling_figure(
 
 
 def _scaling_quantities(rows: Sequence[Row]) -> tuple[style.PlottedQuantity, style.PlottedQuantity]:
-    def percent(value: float) -> str:
-        return f"{value:.0%}"
+    percent = "{:.0%}".format
 
     def efficiency(row: Row) -> float:
         assert row.iteration_s is not None
