@@ -31,30 +31,23 @@ def validate_command(
     tells how right predictions are elsewhere.
     """
     check_targets(json=json)
-    if write:
-        from s2sim.validation.curve_files import write_fits
-
-        with output.watching(quiet=quiet) as progress:
-            lines = write_fits(progress)
-        output.show_lines(lines)
-        return
-    if sealed is not None:
-        from s2sim.validation.curve_files import score_sealed, seal
-
-        file = user_path(sealed, S2SimError)
-        if file.exists():
-            output.show_result(score_sealed(folder, file), json, quiet=quiet)
-            return
-        with output.watching(quiet=quiet) as progress:
-            lines = seal(folder, file, progress)
-        output.show_lines(lines)
-        return
     from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder
 
-    of_iterations = iterations or (folder is not None and has_iterations(resolve_iterations_folder(folder)))
+    result: Any = None
+    lines: list[str] = []
     with output.watching(quiet=quiet) as progress:
-        result: Any
-        if of_iterations:
+        if write:
+            from s2sim.validation.curve_files import write_fits
+
+            lines = write_fits(progress)
+        elif sealed is not None:
+            from s2sim.validation.curve_files import score_sealed, seal
+
+            if (file := user_path(sealed, S2SimError)).exists():
+                result = score_sealed(folder, file)
+            else:
+                lines = seal(folder, file, progress)
+        elif iterations or (folder is not None and has_iterations(resolve_iterations_folder(folder))):
             from s2sim.validation.validate_iterations import validate_iterations
 
             result = validate_iterations(folder, progress)
@@ -62,7 +55,9 @@ def validate_command(
             from s2sim.validation.validate_curves import run_validation
 
             result = run_validation(folder, progress, fit=fit)
-    output.show_result(result, json, quiet=quiet)
+    output.show_lines(lines)
+    if result is not None:
+        output.show_result(result, json, quiet=quiet)
 
 
 @options_from(CalibrateSpec, needed=("topology",), unless="--testbed", leave_out=("seed", "faults"))
