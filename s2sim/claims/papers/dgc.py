@@ -37,4 +37,5 @@ def _sizes(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.Paper
     return paper.PaperPart(tuple(claims), (_TEXTS.table("sizes", rows),))
 
 
-PAPER = _TEXTS.paper(_sizes, training_outcomes.in_the_loop(_TEXTS))
+_in_the_loop = training_outcomes.in_the_loop(_TEXTS)
+PAPER = _TEXTS.paper(_sizes, _in_the_loop)

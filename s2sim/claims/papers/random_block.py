@@ -33,4 +33,5 @@ def _in_time(effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.Pape
     return paper.PaperPart(claims, (_TEXTS.table("time", rows),))
 
 
-PAPER = _TEXTS.paper(paper.on_both_bases(_in_time), training_outcomes.in_the_loop(_TEXTS))
+_in_the_loop = training_outcomes.in_the_loop(_TEXTS)
+PAPER = _TEXTS.paper(paper.on_both_bases(_in_time), _in_the_loop)

@@ -34,4 +34,5 @@ def _sizes(_effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
     return PaperPart(tuple(claims), (_TEXTS.table("sizes", rows),))
 
 
-PAPER = _TEXTS.paper(_sizes, in_the_loop(_TEXTS))
+_in_the_loop = in_the_loop(_TEXTS)
+PAPER = _TEXTS.paper(_sizes, _in_the_loop)
