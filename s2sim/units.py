@@ -234,6 +234,16 @@ def plural(number: int, word: str) -> str:
     return f"{word}es" if word.endswith("ch") else f"{word}s"
 
 
+def format_percent(share: float) -> str:
+    """Return a share in whole percents, never rounded up to all or down to nothing.
+
+    >>> format_percent(0.999), format_percent(1.0), format_percent(0.0), format_percent(0.001)
+    ('99%', '100%', '0%', '1%')
+    """
+    percent = round(100 * share)
+    return f"{percent if share in (0, 1) else min(max(percent, 1), 99)}%"
+
+
 def format_number_of(number: int, word: str) -> str:
     """Return a number with its noun.
 

@@ -204,7 +204,7 @@ def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> 
     if last is None:
         line = f"No cluster of {format_number_of(step, 'worker')} or more keeps {efficiency:.0%} of the speed of one."
     else:
-        end = ", the largest that was asked for" if last.workers + step > most else ""
+        end = ", the largest that was tried" if last.workers + step > most else ""
         line = (
             f"{last.workers} workers with {last.reducer} keep {last.efficiency:.2%} of the speed of one{end}: "
             f"{advice.time_text(last)}."

@@ -168,11 +168,12 @@ _ZEROS = 1.01
 # which error feedback makes that good can say otherwise.
 _WORSE_THAN_ZEROS = 0.995
 
+ONLY_TRAINING = "only training can tell"
 _NO_MEAN = {
-    "sign": "signs, not the mean: only training can tell",
-    "weights": "models of their own: only training can tell",
+    "sign": f"signs, not the mean: {ONLY_TRAINING}",
+    "weights": f"models of their own: {ONLY_TRAINING}",
     "shards": "parts of tables: no rank ends with the mean",
-    "update": "steps of an optimizer of its own: only training can tell",
+    "update": f"steps of an optimizer of its own: {ONLY_TRAINING}",
 }
 
 

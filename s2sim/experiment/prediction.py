@@ -18,7 +18,6 @@ from s2sim.experiment.rows import Row
 from s2sim.experiment.run_extrapolation import record_at_size
 from s2sim.experiment.scaled_buckets import record_buckets
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec, step_reader
-from s2sim.libraries.nccl import NcclProfile
 from s2sim.reducers.measure import Error
 from s2sim.reducers.script import Recording, count_rounds, payload_bytes
 from s2sim.seeds import named_generator
@@ -26,7 +25,7 @@ from s2sim.simulation.bucketing.policy import merge_recordings
 from s2sim.simulation.bucketing.sharded import Groups, ShardedDiscipline, shard_recording
 from s2sim.simulation.run import Replay
 from s2sim.topology.cluster import Cluster
-from s2sim.uncertainty.interval import Band, band_of_draws, interval_of, run_class, shipped_factors
+from s2sim.uncertainty.interval import Band, band_of_draws, errors_known, interval_of, run_class, shipped_factors
 from s2sim.units import PS_PER_S, format_rate
 
 
@@ -186,7 +185,8 @@ def make_row(
     compared = scenario.compute_ps is not None or scenario.training is not None
     own_ps, dense_ps = executed.compared_ps, dense.compared_ps
     rounds, errors = count_rounds(recorded.recording), recorded.errors
-    band, draws_s = band_of(executed, recorded.option_string)
+    least_s = bound.seconds / recorded.recording.steps
+    band, draws_s = band_of(executed, recorded.option_string, 0.0 if compared else least_s)
     return Row(
         name=recorded.reducer.traits.name,
         reducer=recorded.option_string,
@@ -224,7 +224,7 @@ def make_row(
         host_syncs=rounds.host_syncs + executed.plan.host_syncs,
         host_syncs_ideal=rounds.host_syncs + executed.ideal_plan.host_syncs,
         host_syncs_real=rounds.host_syncs + executed.real_plan.host_syncs,
-        lower_bound_s=bound.seconds / recorded.recording.steps,
+        lower_bound_s=least_s,
         lower_bound_why=bound.derivation,
         speedup_vs_dense=dense_ps / own_ps if own_ps else 1.0 if dense_ps == 0 else float("inf"),
         collectives=_collectives(recorded.recording, replay),
@@ -314,9 +314,9 @@ def recorded_error(scenario: ReducerScenario) -> float | None:
 _DRAWS, _WITHIN_90 = 400, 1.645
 
 
-def band_of(executed: ExecutedRecording, name: str) -> tuple[Band | None, tuple[float, ...]]:
+def band_of(executed: ExecutedRecording, name: str, least_s: float) -> tuple[Band | None, tuple[float, ...]]:
     """Return the interval of a reducer's time, see `_library_band`, wider by what a recorded job was off."""
-    band, draws_s = _library_band(executed)
+    band, draws_s = _library_band(executed, least_s)
     error = recorded_error(executed.scenario)
     if error is None:
         return band, draws_s
@@ -328,7 +328,7 @@ def band_of(executed: ExecutedRecording, name: str) -> tuple[Band | None, tuple[
     return Band(min(low_s, time_s), max(high_s, time_s), of), tuple(more_s.tolist())
 
 
-def _library_band(executed: ExecutedRecording) -> tuple[Band | None, tuple[float, ...]]:
+def _library_band(executed: ExecutedRecording, least_s: float) -> tuple[Band | None, tuple[float, ...]]:
     """Return the 90 % interval of the compared time of a replay, and the seconds that each draw of errors adds to it.
 
     All replays use the same draws. Communication grows in proportion to its launches; of an iteration, what is exposed
@@ -338,7 +338,7 @@ def _library_band(executed: ExecutedRecording) -> tuple[Band | None, tuple[float
     profile, iterations = executed.scenario.library.profile, executed.iterations
     replay = executed.replay if iterations is None else iterations
     launches = [launch for launch in replay.launches if launch.end_ps > max(launch.start_ps, 0)]
-    if not isinstance(profile, NcclProfile) or executed.scenario.faults or executed.scenario.groups or not launches:
+    if not errors_known(profile) or executed.scenario.faults or executed.scenario.groups or not launches:
         return None, ()
     lengths_ps, drawn_ps, assumed = 0, np.zeros(1), dict[str, None]()
     for launch in launches:
@@ -359,4 +359,4 @@ def _library_band(executed: ExecutedRecording) -> tuple[Band | None, tuple[float
         more_ps = np.maximum(longer * exposed_ps, longer * all_ps - room_ps) - exposed_ps
     compared_s = executed.compared_ps / PS_PER_S
     more_s = more_ps / PS_PER_S
-    return band_of_draws(compared_s, compared_s + more_s, assumed), tuple(more_s.tolist())
+    return band_of_draws(compared_s, compared_s + more_s, assumed, least_s), tuple(more_s.tolist())

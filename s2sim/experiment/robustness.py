@@ -25,7 +25,7 @@ HIGHEST_BATCH = 4096
 
 
 def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> tuple[CountPays, ...]:
-    """Return by reducer the mini-batches of a GPU, up to `HIGHEST_BATCH`, with which it pays.
+    """Return by reducer the mini-batches of a GPU, up to `HIGHEST_BATCH` or that of the run, with which it pays.
 
     None where another mini-batch has other buckets.
     """
@@ -54,9 +54,10 @@ def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> 
             own = replace(each.executed, scenario=with_batch(int(batch)))
             return dense_ps(int(batch)), required_dense(own.compared_ps, each.row, doubt, each.executed.replay.total_ps)
 
-        gains = {1: False, HIGHEST_BATCH: False}
+        highest = max(HIGHEST_BATCH, training.profile.batch)
+        gains = {1: False, highest: False}
         if rejected(each.row, max_error) is None:
-            gains = _locate_changes(times_at, search_loads(times_at, 1, HIGHEST_BATCH, _middle))
+            gains = _locate_changes(times_at, search_loads(times_at, 1, highest, _middle))
         found.append(_to_count_pays(each.row.reducer, "batch", gains))
     return tuple(found)
 

@@ -32,9 +32,10 @@ from s2sim.experiment.timeline import Streams, Timeline, record_timeline
 from s2sim.experiment.verdict import VerdictContext, give_verdict, give_verdicts
 from s2sim.gradients.models import Model
 from s2sim.provenance import content_hash, run_record
+from s2sim.simulation.bucketing.sharded import ShardedDiscipline
 from s2sim.topology.describe import summary_line
 from s2sim.topology.shape import ClusterShape
-from s2sim.units import format_seconds
+from s2sim.units import format_number_of, format_seconds
 
 
 @accept_fields_of(RunSpec)
@@ -182,7 +183,7 @@ def spec_of(
 
 
 def _tell_row(progress: ProgressWatcher, row: Row) -> None:
-    tell(progress, f"{row.workers} workers, {row.reducer}: {format_seconds(judged_time_s(row))}")
+    tell(progress, f"{format_number_of(row.workers, 'worker')}, {row.reducer}: {format_seconds(judged_time_s(row))}")
 
 
 def _check_timeline_rank(rank: int | None, scenario: ReducerScenario, ranks: int) -> None:
@@ -245,7 +246,9 @@ def resolve_checked(spec: RunSpec) -> ReducerScenario:
         raise OptionError(f"--topology {spec.topology}: s2sim.run takes one topology, s2sim.run_topologies several")
     scenario = resolve_run(spec)
     for workers in spec.workers:
-        scenario.cluster(scenario.ranks_of(workers))
+        cluster = scenario.cluster(scenario.ranks_of(workers))
+        if scenario.training is not None and isinstance(scenario.training.discipline, ShardedDiscipline):
+            scenario.training.discipline.groups(cluster.node_of_rank.tolist())
     scenario.warn_of_idle_overrides(scenario.ranks_of(max(spec.workers)))
     if spec.steps == 1:
         warn_of_later_options(scenario.reducers, what="a run")

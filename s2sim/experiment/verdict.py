@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from s2sim.experiment.break_even import LOWEST_BPS, BreakEvenScan
-from s2sim.experiment.choice import WORTHWHILE, Candidate, Choice, candidates_of, choose
+from s2sim.experiment.choice import ONLY_TRAINING, WORTHWHILE, Candidate, Choice, candidates_of, choose
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.robustness import find_sensitive_constants, interval_robustness, interval_texts, over_workers
 from s2sim.experiment.row_parts import CountPays, Flip, Verdict
@@ -14,11 +14,17 @@ from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import CodecBasis, RunSpec
 from s2sim.libraries.lowering_tables import IDEAL
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline
-from s2sim.units import brief_seconds, enumerate_words, format_number_of, format_rate, format_ratio, format_seconds
+from s2sim.units import (
+    brief_seconds,
+    enumerate_words,
+    format_number_of,
+    format_percent,
+    format_rate,
+    format_ratio,
+    format_seconds,
+)
 
 CODECS_AS = {"published": "codecs as published code", "framework": "codecs as a framework starts them"}
-# From this share on, percents round to all of it.
-_ALL = 0.995
 
 
 def describe_overlap(dense: Row, compute: str | None) -> str | None:
@@ -37,9 +43,7 @@ def describe_hidden(dense: Row, behind: str) -> str | None:
     """Return the share of dense's communication that is hidden behind ``behind`` as text; None if nothing is."""
     if dense.iteration is None or not dense.iteration.hidden_communication:
         return None
-    share = dense.iteration.hidden_share
-    percent = 100 if share >= _ALL else min(99, max(1, round(100 * share)))
-    return f"dense hides {percent}% of its communication behind {behind}"
+    return f"dense hides {format_percent(dense.iteration.hidden_share)} of its communication behind {behind}"
 
 
 def exposed_share(dense: Row) -> float:
@@ -145,9 +149,11 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
             share = exposed_share(dense)
             left = f", and {share:.1%} of an iteration is left to gain" if share >= _LISTED_SHARE else ""
             return f"Do not compress: {hidden}{left}."
-        if hidden is not None:
-            return f"Do not compress: {hidden}, and nothing {compared}with an acceptable error is faster."
-        return f"Do not compress: nothing {compared}with an acceptable error is faster than dense."
+        faster = f"nothing {compared}with an acceptable error is faster"
+        judged = _unjudged_text(candidates, baseline)
+        return (
+            f"Do not compress: {f'{hidden}, and {faster}' if hidden is not None else f'{faster} than dense'}{judged}."
+        )
     text = f"Use {_with_reason(choice.best, max_error)}"
     if choice.without is not None:
         text += f", else {_fallback_text(choice.without, choice.lossy, max_error)}"
@@ -159,6 +165,15 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
     elif choice.exact.baseline:
         text += "; nothing exact is clearly faster than dense" if exact else "; nothing exact was compared with dense"
     return f"{text}."
+
+
+def _unjudged_text(candidates: Sequence[Candidate], baseline: Candidate) -> str:
+    """Return the fastest that no error judges, such as models of their own, if it gains."""
+    of_training = [each for each in candidates if (each.rejected or "").endswith(ONLY_TRAINING)]
+    fastest = min(of_training, key=lambda each: each.time_s, default=baseline)
+    if not fastest.gains_on(baseline) or not fastest.time_s:
+        return ""
+    return f"; {ONLY_TRAINING} whether {fastest.name}, {baseline.time_s / fastest.time_s:.2f}x as fast, learns as well"
 
 
 def _too_small_gain_text(doubtful: Candidate, baseline: Candidate) -> str:

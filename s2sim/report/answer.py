@@ -26,7 +26,7 @@ from s2sim.report.grid import (
 )
 from s2sim.report.run_tables import exchange_text, iteration_of, same_as_dense_lines, scaling_grid, time_scope_text
 from s2sim.tables import group_by
-from s2sim.units import brief_seconds, format_bytes, format_money, format_number_of, format_seconds
+from s2sim.units import brief_seconds, format_bytes, format_money, format_number_of, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.experiment.row_parts import Refused, Verdict
@@ -107,7 +107,7 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
         figures = [
             number_column("samples\n/s", lambda row: fmt.throughput_text(iteration_of(row).samples_per_s)),
             number_column("exposed", lambda row: brief_seconds(iteration_of(row).exposed_communication)),
-            number_column("hidden", lambda row: fmt.percent_text(iteration_of(row).hidden_share)),
+            number_column("hidden", lambda row: format_percent(iteration_of(row).hidden_share)),
         ]
     grid = tabulate(
         _answer_title(rows),

@@ -85,16 +85,6 @@ def throughput_text(samples_per_s: float | None) -> str:
     return f"{samples_per_s:,.0f}" if samples_per_s >= 100 else f"{samples_per_s:.3g}"
 
 
-def percent_text(share: float) -> str:
-    """Return a share in whole percents, never rounded up to all or down to nothing.
-
-    >>> percent_text(0.999), percent_text(1.0), percent_text(0.0), percent_text(0.001)
-    ('99%', '100%', '0%', '1%')
-    """
-    percent = round(100 * share)
-    return f"{percent if share in (0, 1) else min(max(percent, 1), 99)}%"
-
-
 def workers_text(count: int) -> str:
     """Return a number of workers as text."""
     return format_number_of(count, "worker")

@@ -16,7 +16,7 @@ from s2sim.report import format as fmt
 from s2sim.report.answer import alternative_lines, price_lines, verdict_lines
 from s2sim.report.grid import Column, Grid, Screen, TableColumn, continue_cells, number_column, tabulate, text_column
 from s2sim.report.run_tables import time_scope_text
-from s2sim.units import format_bytes, format_money, format_number_of, format_rate, format_seconds
+from s2sim.units import format_bytes, format_money, format_number_of, format_percent, format_rate, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.advice.advise import Advice
@@ -223,7 +223,7 @@ def advice_screen(result: Advice) -> Screen:
         number_column("speed-up\non dense", lambda cell: fmt.factor_text(cell.speedup_vs_dense or inf)),
         _samples_column(cells),
         number_column("error", lambda cell: "exact" if cell.exact else fmt.error_text(cell.relative_l2)),
-        number_column("efficiency", lambda cell: fmt.percent_text(cell.efficiency or 0.0)) if efficient else None,
+        number_column("efficiency", lambda cell: format_percent(cell.efficiency or 0.0)) if efficient else None,
         number_column("price", lambda cell: format_money(cell.price or 0.0, str(currency))) if currency else None,
     )
     looked = f"{format_number_of(result.runs, 'run')} for {format_number_of(result.combinations, 'combination')}."

@@ -216,7 +216,8 @@ def links_grid(loads: Sequence[LinkLoad]) -> Grid:
     """Return the busiest links of a collective."""
 
     def flows(load: LinkLoad) -> str:
-        return ", ".join(f"{flow.src} to {flow.dst}" for flow in load.shared_by[:_NAMED_FLOWS])
+        pairs = ", ".join(f"{flow.src} to {flow.dst}" for flow in load.shared_by[:_NAMED_FLOWS])
+        return pairs or "all, by switches that reduce"
 
     return tabulate(
         "busiest links (one direction each)",

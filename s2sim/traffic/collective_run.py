@@ -138,6 +138,7 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
     alone = spec.network == "fluid" and not planned.by_message and concurrent is None
     faster = planned.timer.faster(timed) if alone else None
     alternatives = planned.timer.alternatives(timed) if alone else []
+    others_s = [each.duration_ps / PS_PER_S for each in alternatives]
     uses_clock = spec.execution != "by-message" or planned.scenario.disturbed
     size_bytes = nccl_tests_bytes(demand)
     sent = [(demand.kind, size_bytes)]
@@ -164,7 +165,7 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         rank_finish_s=tuple((simulated.ends_ps[: demand.ranks] / PS_PER_S).tolist()),
         cross_check=simulated.check,
         effects=simulated.effects,
-        band=_band([time_s, *(each.duration_ps / PS_PER_S for each in alternatives)], planned, size_bytes),
+        band=_band([time_s, *others_s], planned, size_bytes, bound.seconds),
         groups=groups,
         protocol=timed.schedule.protocol or None,
         faster=None if faster is None else _other(faster),
@@ -177,11 +178,11 @@ def _other(timed: TimedSchedule) -> OtherAlgorithm:
     return OtherAlgorithm(timed.schedule.algorithm, timed.schedule.protocol or None, timed.duration_ps / PS_PER_S)
 
 
-def _band(times_s: Sequence[float], planned: PlannedCollective, size_bytes: int) -> Band | None:
-    """Return the band around the time, and around those of what the library may choose as well."""
+def _band(times_s: Sequence[float], planned: PlannedCollective, size_bytes: int, least_s: float) -> Band | None:
+    """Return the band around the time, and around those of what the library may choose as well, above a bound."""
     if planned.by_message or planned.concurrent is not None:
         return None
-    where = planned.cluster, planned.profile, planned.demand.kind, size_bytes
+    where = planned.cluster, planned.profile, planned.demand.kind, size_bytes, least_s
     bands = [found for time_s in times_s if (found := interval_at(time_s, *where)) is not None]
     return Band(min(each.low_s for each in bands), max(each.high_s for each in bands), bands[0].of) if bands else None
 

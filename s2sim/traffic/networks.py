@@ -98,6 +98,10 @@ def busiest_links(
         found: Mask = ((from_part != 0) & (to_part != 0)).any(axis=0)
         return found
 
+    def largest(flows: Sequence[FlowShare]) -> tuple[FlowShare, ...]:
+        of_pairs = [flow for flow in flows if flow.src >= 0]
+        return tuple(sorted(of_pairs, key=lambda flow: (-flow.bytes, flow.src, flow.dst))[:_NAMED_FLOWS])
+
     users = _flows_on_links(busiest, traffic(wanted))
     return tuple(
         LinkLoad(
@@ -105,20 +109,21 @@ def busiest_links(
             float(carried[link]),
             float(utilisation[link]),
             len(users[link]),
-            tuple(sorted(users[link], key=lambda flow: (-flow.bytes, flow.src, flow.dst))[:_NAMED_FLOWS]),
+            largest(users[link]),
         )
         for link in busiest
     )
 
 
 def _flows_on_links(links: Sequence[int], traffic: Iterable[RoutedBytes]) -> dict[int, list[FlowShare]]:
+    """Return what crosses each link by pair of ranks; what a switch reduces for many has negative numbers."""
     shares: dict[int, dict[tuple[int, int], float]] = {link: {} for link in links}
     for sent in traffic:
-        on_links = sent.on_links()
+        on_links, in_pairs = sent.on_links(), len(sent.src) == len(sent.bytes)
         for crossing in np.flatnonzero(np.isin(sent.routes.links, links)).tolist():
             message = int(np.searchsorted(sent.routes.offsets, crossing, side="right")) - 1
             pairs = shares[int(sent.routes.links[crossing])]
-            pair = int(sent.src[message]), int(sent.dst[message])
+            pair = (int(sent.src[message]), int(sent.dst[message])) if in_pairs else (-1 - message, -1)
             pairs[pair] = pairs.get(pair, 0.0) + float(on_links[crossing])
     return {link: [FlowShare(*pair, size) for pair, size in pairs.items()] for link, pairs in shares.items()}
 

@@ -221,10 +221,15 @@ def shipped_factors(run: RunClass, size_bytes: float) -> Floats:
     return shipped_error_model().factors(run, size_bytes)
 
 
-def band_of_draws(time_s: float, draws_s: Floats, assumed: Collection[str] = ()) -> Band:
+def errors_known(profile: LibraryProfile) -> bool:
+    """Return whether the errors of measured curves are a library's: nothing is fitted to curves of those of hosts."""
+    return isinstance(profile, NcclProfile)
+
+
+def band_of_draws(time_s: float, draws_s: Floats, assumed: Collection[str] = (), least_s: float = 0.0) -> Band:
     """Return the band of a predicted time, which it contains, from draws of the time by the shipped errors.
 
-    ``assumed``: fields for which doubtful curves counted, as in `RunClass`.
+    ``assumed``: fields for which doubtful curves counted, as in `RunClass`; ``least_s``: a bound of the time.
     """
     bands = shipped_error_model()
     low_s, high_s = interval_of(draws_s)
@@ -232,10 +237,14 @@ def band_of_draws(time_s: float, draws_s: Floats, assumed: Collection[str] = ())
     of = f"errors of {fitted} measured curves of {len(bands.sources)} sources that were left out of the fit"
     if assumed:
         of += f", and of {len(bands.curves) - fitted} doubtful ones, as {' and '.join(assumed)} is assumed"
-    return Band(min(low_s, time_s), max(high_s, time_s), of)
+    return Band(min(max(low_s, least_s), time_s), max(high_s, time_s), of)
 
 
-def interval_at(time_s: float, cluster: Cluster, profile: LibraryProfile, kind: str, size_bytes: float) -> Band | None:
+def interval_at(
+    time_s: float, cluster: Cluster, profile: LibraryProfile, kind: str, size_bytes: float, least_s: float = 0.0
+) -> Band | None:
     """Return the band around the time of a collective; None where no library's measured constants made that."""
     run = run_class(cluster, profile, kind)
-    return None if run is None else band_of_draws(time_s, time_s * shipped_factors(run, size_bytes), run.assumed)
+    if run is None or not errors_known(profile):
+        return None
+    return band_of_draws(time_s, time_s * shipped_factors(run, size_bytes), run.assumed, least_s)

@@ -111,7 +111,7 @@ def test_the_largest_cluster_keeps_its_share_and_the_next_does_not():
     assert after.efficiency < SHARE
     all_of_it = s2sim.advise("largest", **JOB, reducers=("fp16",), efficiency=0.01, most_workers=16)
     assert "16 workers" in all_of_it.lines[0]
-    assert "the largest that was asked for" in all_of_it.lines[0]
+    assert "the largest that was tried" in all_of_it.lines[0]
 
 
 def test_one_worker_has_nothing_to_gain():

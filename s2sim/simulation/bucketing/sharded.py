@@ -126,7 +126,9 @@ class Fsdp(ShardedDiscipline):
         return self.shard == "node" or self.secondary
 
     def groups(self, nodes: Sequence[int]) -> Groups:
-        """Return the ranks of each node for ``shard=node``."""
+        """Return the ranks of each node for ``shard=node``; refuse nodes that do not fit the options."""
+        if self.secondary:
+            _by_node(nodes, "secondary=true")
         return _by_node(nodes, "shard=node") if self.shard == "node" else ()
 
     def gathers(
@@ -215,7 +217,10 @@ def _by_node(nodes: Sequence[int], option: str) -> Groups:
     sizes = {len(ranks) for ranks in found}
     if len(sizes) > 1 or sizes == {1}:
         have = "each node has one" if sizes == {1} else "nodes have unlike numbers of them"
-        raise OptionError(f"fsdp: {option} divides parameters among the workers of a node, and here {have}")
+        raise OptionError(
+            f"fsdp: {option} divides parameters among the workers of a node, and here {have}: take workers that fill "
+            "their nodes, or leave it out"
+        )
     return found if len(found) > 1 else ()
 
 
