@@ -34,8 +34,7 @@ def limiting_rate(cluster: Cluster) -> str | None:
 
 def rate_of(shape: ClusterShape, field: str) -> float:
     """Return the value of a field of `limiting_rate`, in bytes per second."""
-    links = (getattr(shape.nodes[number], field.partition(".")[0]) for number in follows(shape, field))
-    return next(float(link.rate_Bps) for link in links if link is not None)
+    return float(getattr(shape.nodes[follows(shape, field)[0]], field.partition(".")[0]).rate_Bps)
 
 
 # Times that differ by less are the same; the precision of the rate from which on they are.

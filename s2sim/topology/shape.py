@@ -249,9 +249,10 @@ class ClusterShape:
 
 
 def follows(shape: ClusterShape, field: str) -> tuple[int, ...]:
-    """Return the numbers of the kinds of nodes whose value of a field, such as ``nic.rate``, is not their own."""
-    given = {item.field for item in shape.quantities}
-    return tuple(number for number in range(len(shape.nodes)) if f"nodes.{number}.{field}" not in given)
+    """Return the numbers of the kinds of nodes with such a link whose ``nic.rate``, or the like, is not their own."""
+    given, table = {item.field for item in shape.quantities}, field.partition(".")[0]
+    having = (number for number, node in enumerate(shape.nodes) if getattr(node, table) is not None)
+    return tuple(number for number in having if f"nodes.{number}.{field}" not in given)
 
 
 def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:
@@ -265,10 +266,9 @@ def with_rate(shape: ClusterShape, field: str, rate_Bps: float) -> ClusterShape:
     given = {item.field for item in shape.quantities}
 
     def changed(number: int, node: NodeSpec) -> NodeSpec:
-        spec = getattr(node, table)
-        if spec is None or number not in following:
+        if number not in following:
             return node
-        rates = {table: replace(spec, rate_Bps=rate_Bps)}
+        rates = {table: replace(getattr(node, table), rate_Bps=rate_Bps)}
         if table == "pcie" and node.uplink is not None and "pcie.uplink.rate" not in given and number in uplinks:
             rates["uplink"] = replace(node.uplink, rate_Bps=rate_Bps)
         return replace(node, **rates)

@@ -198,6 +198,11 @@ def make_train_result(wanted: ResolvedTraining, curves: Sequence[Curve], *, inte
         if by_reducer[name := each.option_string]
     )
     notes = [note for each in wanted.fittings for note in each.notes]
+    notes += [
+        f"{each.option_string} exchanges every {each.reducer.period} steps and sent nothing in {spec.steps}: give more"
+        for each in wanted.fittings
+        if each.reducer.period > spec.steps
+    ]
     return TrainResult(
         spec=spec,
         headline=_headline(wanted, facts),

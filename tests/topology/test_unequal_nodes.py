@@ -9,7 +9,7 @@ from s2sim.topology.cluster import build_cluster
 from s2sim.topology.describe import describe_cluster, summary_line
 from s2sim.topology.kinds import KINDS, most_workers
 from s2sim.topology.read_file import load_shape
-from s2sim.topology.shape import LinkSpec, with_rate
+from s2sim.topology.shape import LinkSpec, follows, with_rate
 
 NVSWITCH = '[nvlink]\nrate = "240GB/s"\nlatency = "300ns"'
 LINK = 'rate = "10GB/s"\nlatency = "250ns"'
@@ -108,8 +108,23 @@ def test_the_rates_of_a_group_and_of_all(make):
     assert shape.nodes[2].nics == 1
     kinds = {item.field: (item.value, item.kind) for item in shape.quantities}
     assert kinds["nodes.1.nic.rate"] == ("3GB/s", "user")
+    # As an override of the rate does: nodes keep their own.
     every = with_rate(shape, "nic.rate", 2e9)
-    assert {node.nic.rate_Bps for node in every.nodes} == {2e9}
+    assert [node.nic.rate_Bps for node in every.nodes] == [2e9, 3e9, 2e9]
+
+
+@pytest.mark.parametrize("field", ["nic.rate", "nvlink.rate", "pcie.rate"])
+@pytest.mark.parametrize("name", ["fat-tree", "dgx-h100", "rtx-4090-8-two-sockets", "leaf-spine", "tcp-10g", "own"])
+def test_a_rate_changes_what_its_override_changes(make, name, field):
+    """Searches over rates find what a run with ``--set`` finds."""
+    source, before = name, []
+    if name == "own":
+        source, before = make.shape(unequal("single-switch")).file, ["nodes.1.nic.rate=3GB/s"]
+    shape = load_shape(source, before)
+    if not follows(shape, field):
+        return
+    asked, found = load_shape(source, [*before, f"{field}=2GB/s"]), with_rate(shape, field, 2e9)
+    assert (found.nodes, found.link) == (asked.nodes, asked.link)
 
 
 def test_groups_that_end_are_full(make):
