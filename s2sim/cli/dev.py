@@ -1,7 +1,5 @@
 """``s2sim dev``: predictions compared with measurements, constants fitted to one's own machine, real processes."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import typer

@@ -9,19 +9,11 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from s2sim import units
 from s2sim.cli import output
 from s2sim.cli.options import check_targets, command, group
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_worker_list, parse_workers
-from s2sim.units import (
-    PS_PER_S,
-    format_number_of,
-    format_rate,
-    parse_option,
-    parse_rate_Bps,
-    parse_size_bytes,
-    parse_time_ps,
-)
 
 if TYPE_CHECKING:
     from s2sim.testbed.layout import NetworkLayout
@@ -192,18 +184,18 @@ def run_command(
     check_targets(json=json)
     trained = None
     if model is not None or module is not None:
-        trained = Training(model, module, batch, parse_option("--bucket", parse_size_bytes, bucket), seed)
+        trained = Training(model, module, batch, units.parse_option("--bucket", units.parse_size_bytes, bucket), seed)
     wanted = settings.RequestedMeasurements(
         settings.parse_kinds(what),
         tuple(collective or settings.COLLECTIVES_BY_DEFAULT),
         settings.parse_sizes(sizes),
         tuple(reducer or settings.REDUCERS),
         trace,
-        parse_option("--compute", parse_time_ps, compute) / PS_PER_S,
+        units.parse_option("--compute", units.parse_time_ps, compute) / units.PS_PER_S,
         trained,
         tuple(reducer or settings.HOOKS),
     )
-    effort = Repetitions(repeats, parse_option("--budget", parse_time_ps, budget) / PS_PER_S)
+    effort = Repetitions(repeats, units.parse_option("--budget", units.parse_time_ps, budget) / units.PS_PER_S)
     counts = () if workers is None else parse_worker_list(workers)
     layouts = settings.choose_layouts(name, workers=counts, rate=rate, nodes=nodes, uplink=uplink)
     folder, rows = Path(out), 0
@@ -224,7 +216,7 @@ def run_command(
             progress.stop()
             if json != output.STDOUT:
                 goes_on = "the same command goes on with those that are missing"
-                output.show_lines([f"{format_number_of(rows, 'new row')} in {out}; {goes_on}."])
+                output.show_lines([f"{units.format_number_of(rows, 'new row')} in {out}; {goes_on}."])
             raise
     measured = read_measured(folder).only({layout.name for layout in layouts}, wanted.kinds)
     if output.json_alone(asdict(measured), json):
@@ -232,7 +224,7 @@ def run_command(
     if not quiet:
         output.show_grids(measured_grids(measured))
         output.show_lines(["", *measured_lines(measured)])
-    output.show_lines([f"{format_number_of(rows, 'new row')} in {out}."])
+    output.show_lines([f"{units.format_number_of(rows, 'new row')} in {out}."])
 
 
 def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> NetworkLayout:
@@ -240,7 +232,7 @@ def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: st
     from s2sim.testbed.settings import parse_nodes
 
     count = None if workers is None else parse_workers(workers)
-    rate_Bps = math.inf if rate is None else parse_option("--rate", parse_rate_Bps, rate)
+    rate_Bps = math.inf if rate is None else units.parse_option("--rate", units.parse_rate_Bps, rate)
     if nodes is None:
         if uplink is not None:
             raise OptionError(f"--uplink {uplink} changes nothing without --nodes: one switch joins all workers")
@@ -252,7 +244,7 @@ def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: st
         raise OptionError(f"--nodes {nodes} makes {total} workers, and --workers says {count}: leave that out")
     if number in (1, total):
         raise OptionError(f"--nodes {nodes} has no uplink that workers share: write --workers {total} instead")
-    uplink_Bps = rate_Bps if uplink is None else parse_option("--uplink", parse_rate_Bps, uplink)
+    uplink_Bps = rate_Bps if uplink is None else units.parse_option("--uplink", units.parse_rate_Bps, uplink)
     return NetworkLayout(name, total, number, rate_Bps, uplink_Bps)
 
 
@@ -277,7 +269,7 @@ def _text(name: str, layout: NetworkLayout | None) -> str:
         return f"{name}: half made; remove it with s2sim dev testbed down {name}"
 
     def of(rate_Bps: float) -> str:
-        return f"{format_rate(rate_Bps)} each way" if math.isfinite(rate_Bps) else "as fast as the machine"
+        return f"{units.format_rate(rate_Bps)} each way" if math.isfinite(rate_Bps) else "as fast as the machine"
 
     text = f"{layout.name}: {workers_text(layout.workers)}"
     if not layout.joined:

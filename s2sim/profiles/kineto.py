@@ -1,7 +1,5 @@
 """What one iteration of a trace took: when each gradient was ready, each layer's forward, the optimizer."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """A communicator in simulated time for ranks that post at different times and continue when their own part is done."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field

@@ -1,7 +1,5 @@
 """Iterations of DistributedDataParallel between processes of a testbed: alone, with hooks, and recorded."""
 
-from __future__ import annotations
-
 import re
 import shutil
 import time

@@ -1,7 +1,5 @@
 """One schedule in either network, the difference between the networks, and the busiest links."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
