@@ -1,15 +1,10 @@
 """Import paths of version 0.1.0, which warn and work for one more version; ``moved.csv`` has modules and names."""
 
-from __future__ import annotations
-
 import sys
 from functools import cache
 from importlib import import_module
 from importlib.machinery import ModuleSpec
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from types import ModuleType
+from types import ModuleType
 
 
 @cache

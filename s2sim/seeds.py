@@ -1,15 +1,10 @@
 """Random generators by name: every draw has its own, so that no result depends on the order of work."""
 
-from __future__ import annotations
-
 import hashlib
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
-
-if TYPE_CHECKING:
-    from numpy.typing import NDArray
+from numpy.typing import NDArray
 
 
 def splitmix64(state: NDArray[np.uint64]) -> NDArray[np.uint64]:

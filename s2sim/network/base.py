@@ -1,20 +1,15 @@
 """The interface of networks, actions at a simulated time, and the table of flows in flight."""
 
-from __future__ import annotations
-
 from abc import ABC, abstractmethod
 from collections.abc import Callable, MutableSequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias, TypeVar, cast
 
 import numpy as np
+from simpy.core import Environment
 from simpy.events import NORMAL, Event, EventPriority
 
 from s2sim.arrays import Floats, Ints
 from s2sim.topology.graph import Routes
-
-if TYPE_CHECKING:
-    from simpy.core import Environment
-
 
 OnDelivered: TypeAlias = Callable[[Ints], None]
 

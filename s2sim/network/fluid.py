@@ -4,12 +4,11 @@ A transfer first waits for the latency of its route; then its bytes share links 
 only when a flow arrives or completes; `s2sim.network.max_min` finds them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import simpy
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import S2SimError
@@ -26,9 +25,6 @@ from s2sim.network.active_flows import (
 from s2sim.network.max_min import ABOVE, BELOW, LOOKS, MAX_PS, NEVER, ROUNDING_PS, TIE, TOO_LONG
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
-
-if TYPE_CHECKING:
-    import simpy
 
 OnLoads = Callable[[int, Floats], None]
 

@@ -9,16 +9,12 @@ The functions take a `s2sim.network.base.FlowTable` of lists or of arrays, as pl
 (extra ``numba``), with the same bits. They and their constants stay in one file: numba's cache checks no other.
 """
 
-from __future__ import annotations
-
 from heapq import heappop, heappush
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from s2sim.errors import S2SimError
-
-if TYPE_CHECKING:
-    from s2sim.network.base import FlowTable, MemberQueues, Wholes
+from s2sim.network.base import FlowTable, MemberQueues, Wholes
 
 NEVER = 2**62
 TIE = 1e-9  # completions closer than this share of their duration are one event

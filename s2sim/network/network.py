@@ -1,11 +1,9 @@
 """The networks by name, and the delivery times of transfers on them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Generator
-from typing import TYPE_CHECKING
 
 import numpy as np
+import simpy
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import OptionError, S2SimError, unknown_name
@@ -15,9 +13,6 @@ from s2sim.network.max_min import MAX_PS, ROUNDING_PS, TOO_LONG
 from s2sim.network.packet_queues import PACKET_BYTES, check_packets
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
-
-if TYPE_CHECKING:
-    import simpy
 
 
 def round_up_ps(durations_ps: Floats) -> Ints:

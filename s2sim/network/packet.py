@@ -13,15 +13,14 @@ A link sends one packet at a time at its rate; after the hop's latency the whole
 With `buffer_bytes` packets wait for room in order of arrival. On cyclic routes that may deadlock, which is an error.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from heapq import heappop, heappush
 from itertools import count
 from math import ceil
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import simpy
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import S2SimError
@@ -29,10 +28,6 @@ from s2sim.network import packet_queues
 from s2sim.network.base import Network, call_after
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
-
-if TYPE_CHECKING:
-    import simpy
-
 
 # Last packets may hold fractions of a byte, whose sums are not exact.
 _ROUNDING_BYTES = 1e-3

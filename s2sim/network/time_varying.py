@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
 
 import numpy as np
+import simpy
 
 from s2sim.arrays import Floats, Ints
 from s2sim.errors import OptionError, S2SimError
@@ -16,10 +16,6 @@ from s2sim.topology.cluster import Cluster, failed_links
 from s2sim.topology.graph import Routes
 from s2sim.topology.routing import reroute
 from s2sim.units import PS_PER_S
-
-if TYPE_CHECKING:
-    import simpy
-
 
 _BATCH = 256  # messages sampled at a time
 _PAIRS = 1 << 18  # pairs of ranks for which routes are computed at a time

@@ -1,16 +1,15 @@
 """The first screen of a run: verdict, a table of 80 columns, and reasons of rejection."""
 
-from __future__ import annotations
-
 import re
 from collections.abc import Sequence
 from dataclasses import replace
 from io import StringIO
 from textwrap import fill
-from typing import TYPE_CHECKING
 
 from rich.console import Console
 
+from s2sim.experiment.row_parts import Refused, Verdict
+from s2sim.experiment.rows import Result, Row
 from s2sim.report import format as fmt
 from s2sim.report.grid import (
     Grid,
@@ -27,10 +26,6 @@ from s2sim.report.grid import (
 from s2sim.report.run_tables import exchange_text, iteration_of, same_as_dense_lines, scaling_grid, time_scope_text
 from s2sim.tables import group_by
 from s2sim.units import brief_seconds, format_bytes, format_money, format_number_of, format_percent, format_seconds
-
-if TYPE_CHECKING:
-    from s2sim.experiment.row_parts import Refused, Verdict
-    from s2sim.experiment.rows import Result, Row
 
 _BAR = 12
 # Characters of names in tables of communication, and of iterations, which have more columns.

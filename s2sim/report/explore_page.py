@@ -1,19 +1,19 @@
 """The page of the explorer, and its answers: the screen of a cell, and charts of it and of its neighbours."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping
 from math import nan
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from s2sim.experiment.cluster_spec import ClusterSpec
 from s2sim.experiment.costs import refuse_too_large
 from s2sim.experiment.json_form import SchemaBuilder
 from s2sim.experiment.judgement import judge
+from s2sim.experiment.rate_curve import RateCurves
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run import run
 from s2sim.experiment.spec import RunSpec
+from s2sim.experiment.timeline import Streams, Timeline
 from s2sim.experiment.verdict import VerdictContext, give_verdict
 from s2sim.report.answer import answer_grid
 from s2sim.report.figures import style
@@ -21,15 +21,11 @@ from s2sim.report.format import error_text
 from s2sim.report.page_charts import SPEEDUP, TIME, Quantity, line_chart, row_charts
 from s2sim.report.screens import Report, page, render, result_page, run_report
 from s2sim.report.traffic_tables import collective_screen
+from s2sim.sweeps.explore import Control, Explorer, Points
 from s2sim.traffic.collective_result import CollectiveResult
 from s2sim.traffic.collective_run import collective_result, plan_collective
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import format_bytes, format_rate, format_seconds
-
-if TYPE_CHECKING:
-    from s2sim.experiment.rate_curve import RateCurves
-    from s2sim.experiment.timeline import Streams, Timeline
-    from s2sim.sweeps.explore import Control, Explorer, Points
 
 # What a field is called, where not by its name.
 _LABELS = {"nic.rate": "NIC rate", "batch": "mini-batch", "size_bytes": "size"}

@@ -1,19 +1,15 @@
 """Tables of a run, one for each number of workers, and the lines below them."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from math import inf
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
+from s2sim.experiment.row_parts import IterationRow, Verdict
+from s2sim.experiment.rows import Result, Row
 from s2sim.report import format as fmt
 from s2sim.report.grid import Column, Grid, TableColumn, filled, number_column, tabulate, text_column
 from s2sim.units import brief_seconds, format_bytes, format_number_of, format_seconds
-
-if TYPE_CHECKING:
-    from s2sim.experiment.row_parts import IterationRow, Verdict
-    from s2sim.experiment.rows import Result, Row
 
 
 def iteration_of(row: Row) -> IterationRow:

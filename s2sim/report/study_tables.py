@@ -1,32 +1,26 @@
 """Screens of several topologies, advice, rebuilt papers, regime maps and training; reducers as a table or a page."""
 
-from __future__ import annotations
-
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from itertools import product
 from math import inf
 from textwrap import wrap
-from typing import TYPE_CHECKING
 
+from s2sim.advice.advise import Advice
+from s2sim.advice.cells import AdviceCell
+from s2sim.claims.paper import PapersResult, Rebuilt, Table
 from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
+from s2sim.experiment.topologies import TopologiesResult, TopologyRow
 from s2sim.options import split_option_string
+from s2sim.regimes.map import Cell, RegimeMap
 from s2sim.report import format as fmt
 from s2sim.report.answer import alternative_lines, price_lines, verdict_lines
 from s2sim.report.grid import Column, Grid, Screen, TableColumn, continue_cells, number_column, tabulate, text_column
 from s2sim.report.run_tables import time_scope_text
+from s2sim.training.curve import Interval
+from s2sim.training.result import TrainResult, TrainRow
 from s2sim.units import format_bytes, format_money, format_number_of, format_percent, format_rate, format_seconds
-
-if TYPE_CHECKING:
-    from s2sim.advice.advise import Advice
-    from s2sim.advice.cells import AdviceCell
-    from s2sim.claims.paper import PapersResult, Rebuilt, Table
-    from s2sim.experiment.topologies import TopologiesResult, TopologyRow
-    from s2sim.regimes.map import Cell, RegimeMap
-    from s2sim.training.curve import Interval
-    from s2sim.training.result import TrainResult, TrainRow
-
 
 # Characters of the columns of claims.
 _WIDTHS = (30, 12, 18, 14)

@@ -1,18 +1,14 @@
 """Tables of predictions compared with measurements: curves, iterations, and reducers between processes."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from s2sim.report.format import UNDEFINED, log_error_text, note_lines, optional_text, seconds_text, signed_text
 from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
-
-if TYPE_CHECKING:
-    from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
-    from s2sim.validation.curve_result import CurveErrors, Group, Parameter, ValidationResult
-    from s2sim.validation.iteration_result import IterationError, IterationsResult
+from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
+from s2sim.validation.curve_result import CurveErrors, Group, Parameter, ValidationResult
+from s2sim.validation.iteration_result import IterationError, IterationsResult
 
 _COLUMNS = (
     "Values: of every rank in every step, relative L2; up to 1e-6 where sums are in the library's order. script B: "

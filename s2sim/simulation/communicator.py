@@ -1,15 +1,13 @@
 """Communicators in simulated time: calls that ranks post are launched as by the library."""
 
-from __future__ import annotations
-
 from collections import deque
 from collections.abc import Callable, Generator, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from math import ceil
-from typing import TYPE_CHECKING
 
 import numpy as np
+import simpy
 
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
@@ -21,9 +19,6 @@ from s2sim.network.fluid import FluidNetwork
 from s2sim.simulation.faults.fault import FaultyNetwork
 from s2sim.simulation.plan import Plan, Watcher, local_work_ps
 from s2sim.topology.hardware import Gpu
-
-if TYPE_CHECKING:
-    import simpy
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import ceil
-from typing import TYPE_CHECKING, Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias
+
+import simpy
 
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.demand import bus_factor
@@ -19,9 +21,6 @@ from s2sim.simulation.run import Passing
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S
-
-if TYPE_CHECKING:
-    import simpy
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import TYPE_CHECKING
 
 import numpy as np
+import simpy
 
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, Step
@@ -18,9 +18,6 @@ from s2sim.network.network import round_up_ps
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes
 from s2sim.units import PS_PER_S
-
-if TYPE_CHECKING:
-    import simpy
 
 
 @dataclass(eq=False)

@@ -1,13 +1,12 @@
 """Faults: what changes on links and ranks, when, and what it did."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 import numpy as np
+import simpy
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.schedule import Pattern, Schedule
@@ -20,9 +19,6 @@ from s2sim.network.time_varying import TimeVaryingNetwork
 from s2sim.options import Time, option_text
 from s2sim.topology.cluster import Cluster, fail_links, scale_rates
 from s2sim.topology.graph import Routes
-
-if TYPE_CHECKING:
-    import simpy
 
 START = Time("0s")
 

@@ -1,14 +1,13 @@
 """The faults by name."""
 
-from __future__ import annotations
-
 import dataclasses
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
+import simpy
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.errors import OptionError, unknown_name
@@ -19,10 +18,6 @@ from s2sim.simulation.faults.fault import START, ActiveFault, Damage, Effect, Fa
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.links import find_links
 from s2sim.units import PS_PER_S, format_bytes, format_seconds
-
-if TYPE_CHECKING:
-    import simpy
-
 
 _SIZE = Size("1MiB")
 _Events: TypeAlias = "Generator[simpy.Event, None, None]"
