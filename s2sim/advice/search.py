@@ -5,8 +5,6 @@ target, and none cheaper than its cheapest corner if that meets it. Axes count a
 contradict that; then the search is repeated without them.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import heappop, heappush
@@ -74,7 +72,7 @@ class Changes:
     currency: str | None  # Three letters; None where nothing costs anything
 
     @classmethod
-    def load(cls, source: Path | str | Mapping[str, Any], nodes: int, workers: int) -> Changes:
+    def load(cls, source: Path | str | Mapping[str, Any], nodes: int, workers: int) -> "Changes":
         """Return the changes of a TOML file or dictionary (else `S2SimError`), priced by ``nodes`` and ``workers``."""
         from pydantic import TypeAdapter, ValidationError
 

@@ -1,7 +1,5 @@
 """Reducers in the loop of real training, as claims of accuracy need it."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -36,7 +34,7 @@ class TrainingComparison:
     reads_text: bool = False  # Whether the model learns from text: the help texts that come with Python
     until: str = "--full trains until dense stops improving"  # Why no longer; empty where that has to be found
 
-    def for_effort(self, effort: paper.PaperEffort) -> TrainingComparison:
+    def for_effort(self, effort: paper.PaperEffort) -> "TrainingComparison":
         """Return one that, unless it has to be quick, goes on until dense stops improving."""
         return self if effort.quick else replace(self, steps=_MOST_STEPS, until="")
 

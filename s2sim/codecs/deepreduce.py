@@ -6,8 +6,6 @@ A Bloom filter of some of the keys 0 to n - 1: all of them test positive, and of
 sent beside the polynomials.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -49,7 +47,7 @@ class BloomFilter:
     seed: int = 0  # Chooses the hash functions
 
     @classmethod
-    def sized(cls, keys: int, rate: float, seed: int = 0) -> BloomFilter:
+    def sized(cls, keys: int, rate: float, seed: int = 0) -> "BloomFilter":
         """Return the smallest filter of so many keys whose ``rate`` of false positives is this.
 
         It has -keys ln(rate) / (ln 2)^2 bits, of which half are set, and log2(1 / rate) hash functions.

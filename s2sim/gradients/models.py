@@ -1,7 +1,5 @@
 """Layer tables of known models: how large each parameter is, and which of their gradients are row-sparse."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from itertools import groupby
 from math import prod
@@ -54,7 +52,7 @@ class LayerGroup(StrictFields):
         """Elements of all its layers."""
         return prod(self.shape) * self.count
 
-    def layer(self, place: int) -> ModelLayer:
+    def layer(self, place: int) -> "ModelLayer":
         """Return one of its layers, from 0."""
         return ModelLayer(
             self.name.replace("{}", str(self.first + place)),

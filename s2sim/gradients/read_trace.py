@@ -6,8 +6,6 @@ The package's own NumPy reader opens a path, so that nobody could tell the check
 bfloat16; its `deserialize` does neither.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import os
@@ -140,7 +138,7 @@ _MOST_KEPT_BYTES = 2**28
 class _Kept(dict[tuple[int, int], Gradient]):
     """Gradients by step and rank that were read, which other processes read anew."""
 
-    def __reduce__(self) -> tuple[type[_Kept], tuple[()]]:
+    def __reduce__(self) -> "tuple[type[_Kept], tuple[()]]":
         return _Kept, ()
 
 
@@ -153,7 +151,7 @@ class Trace:
     manifest: Manifest
     _kept: _Kept | None = field(default=None, repr=False)
 
-    def keeping(self) -> Trace:
+    def keeping(self) -> "Trace":
         """Return the same trace, which reads each file once: a run takes the same gradients several times.
 
         Those of the first step are kept, which a run holds together in any case, and of others what takes less than

@@ -1,7 +1,5 @@
 """A communication library as a value: its table of rules, its options, and constants that users fitted for it."""
 
-from __future__ import annotations
-
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -122,7 +120,7 @@ class Library:
         defaults = {key: values[0] for key, values in self.options}
         return join_option_string(self.name, {key: value for key, value in self.chosen if value != defaults[key]})
 
-    def on(self, shape: ClusterShape) -> Library:
+    def on(self, shape: ClusterShape) -> "Library":
         """Return the library on clusters of a shape: with its constants if they apply, unless the user decided."""
         if not self._decides or self.measured is None or self.unmodelled_reason(shape) is not None:
             return self

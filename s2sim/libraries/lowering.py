@@ -1,7 +1,5 @@
 """Lowering: from a requested collective to the launches of a communication library, by its table."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -86,7 +84,7 @@ class LocalWork:
     to_host_bytes: int = 0
     to_gpu_bytes: int = 0
 
-    def __add__(self, other: LocalWork) -> LocalWork:
+    def __add__(self, other: "LocalWork") -> "LocalWork":
         return LocalWork(*(getattr(self, name) + getattr(other, name) for name in LocalWork.__slots__))
 
 

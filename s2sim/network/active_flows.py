@@ -4,8 +4,6 @@ Small work runs as plain Python over lists. Once there has been enough of it in 
 it takes to load numba, the same functions run compiled over arrays, where numba is installed.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
@@ -62,7 +60,7 @@ class ActiveFlows:
         self._numbers = self._crossings = 0  # ever used
         self._free: dict[int, list[int]] = {}  # numbers to reuse, by their number of crossings
 
-    def enter(self, known: RouteIndex, arriving: list[TransferBatch], now: int) -> None:
+    def enter(self, known: "RouteIndex", arriving: list[TransferBatch], now: int) -> None:
         """Let arriving transfers share links from now on, and give all flows their fair rates."""
         new = []
         for sent in arriving:
@@ -79,7 +77,7 @@ class ActiveFlows:
         if SOLVER_EFFORT.compiles():
             self._table, self._functions = as_arrays(table), compiled_functions()
 
-    def _add(self, path: FlowRoute, size_bytes: float, flow: ActiveFlow) -> int:
+    def _add(self, path: "FlowRoute", size_bytes: float, flow: ActiveFlow) -> int:
         free, length = self._free.get(len(path.links)), len(path.links)
         if free:
             number = free.pop()

@@ -1,7 +1,5 @@
 """The fluid network while links slow down, recover and fail."""
 
-from __future__ import annotations
-
 from collections.abc import Generator
 from dataclasses import dataclass, field
 
@@ -35,7 +33,7 @@ class BackgroundTraffic:
 
     def __init__(
         self,
-        network: TimeVaryingNetwork,
+        network: "TimeVaryingNetwork",
         cluster: Cluster,
         *,
         load: float,

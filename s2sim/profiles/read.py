@@ -1,7 +1,5 @@
 """From the name or file of a compute profile to the profile, on any GPU and for any mini-batch."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from dataclasses import asdict, dataclass, replace
@@ -282,7 +280,7 @@ class RecordedJob(StrictFields):
         (folder / _JOB).write_text(json.dumps(asdict(self), indent=1) + "\n", "utf-8")
 
     @classmethod
-    def read(cls, folder: str) -> RecordedJob:
+    def read(cls, folder: str) -> "RecordedJob":
         """Return that of a folder; `S2SimError` where there is none."""
         path = Path(folder) / _JOB
         try:

@@ -4,8 +4,6 @@ A cell is stored under the hash of all that its answer follows from, in one tran
 stays, whatever happens to the process, and is never there twice.
 """
 
-from __future__ import annotations
-
 import json
 import sqlite3
 import zlib
@@ -70,7 +68,7 @@ class Outcome:
     @classmethod
     def without_answer(
         cls, key: str, state: State, reason: str | None, cpu_s: float = 0.0, memory_bytes: int = 0
-    ) -> Outcome:
+    ) -> "Outcome":
         """Return the outcome of a cell that has a reason instead of an answer."""
         return cls(key, state, reason, cpu_s, memory_bytes, (Line(None, state, reason),), {}, {})
 
@@ -237,7 +235,7 @@ class SweepResult:
     table: Table  # A row a cell and reducer; units stand in names
 
     @classmethod
-    def load(cls, path: Path | str) -> SweepResult:
+    def load(cls, path: Path | str) -> "SweepResult":
         """Return the results in a folder, or in the file of a store."""
         path = Path(path)
         file = path / FILE if path.is_dir() or not path.suffix else path

@@ -1,7 +1,5 @@
 """What a testbed looks like: its workers, nodes and rates, and the names and addresses that follow from them."""
 
-from __future__ import annotations
-
 import math
 import re
 from dataclasses import dataclass
@@ -57,7 +55,7 @@ class NetworkLayout:
         return self.nodes < self.workers
 
     @property
-    def shaping(self) -> TrafficShaping:
+    def shaping(self) -> "TrafficShaping":
         """How it keeps its rates."""
         return choose_shaping(self.workers, min(self.rate_Bps, self.uplink_Bps))
 

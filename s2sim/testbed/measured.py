@@ -1,7 +1,5 @@
 """What was measured on a testbed: its settings, and times of collectives, reducers and training, as tables."""
 
-from __future__ import annotations
-
 import csv
 import io
 from collections.abc import Collection
@@ -95,7 +93,7 @@ class MeasuredTestbeds:
         found: tuple[MeasuredTiming, ...] = getattr(self, kind)
         return found
 
-    def only(self, names: Collection[str], kinds: Collection[Kind]) -> MeasuredTestbeds:
+    def only(self, names: Collection[str], kinds: Collection[Kind]) -> "MeasuredTestbeds":
         """Return what there is of some settings, by name, and of some kinds."""
         settings = tuple(setting for setting in self.settings if setting.name in names)
         rows = {kind: tuple(row for row in self.of(kind) if row.setting in names) for kind in kinds}

@@ -1,7 +1,5 @@
 """Conformance kit for gradient reducers; a plug-in's test is one line: ``check_reducer(MyReducer)``."""
 
-from __future__ import annotations
-
 import re
 import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -135,7 +133,7 @@ class _CountingRank:
 
         return post
 
-    def subgroup(self, ranks: Iterable[int]) -> _CountingRank:
+    def subgroup(self, ranks: Iterable[int]) -> "_CountingRank":
         return _CountingRank(self._rank.subgroup(ranks), self._measured)
 
 

@@ -1,7 +1,5 @@
 """A cluster shape at a number of workers: what every other room takes."""
 
-from __future__ import annotations
-
 import os.path
 import re
 from collections.abc import Sequence
@@ -53,7 +51,7 @@ class Cuts:
         """Return the family called ``name``; `KeyError` if the cluster has none."""
         return {family.name: family for family in self.families}[name]
 
-    def within(self, ranks: Sequence[int]) -> Cuts:
+    def within(self, ranks: Sequence[int]) -> "Cuts":
         """Return the same partitions of a group of ranks, in this order; the same positions of each collective."""
         members = np.asarray(ranks, np.int64)
         families = (
@@ -173,7 +171,7 @@ class Cluster:
         """The node that each rank runs on, int64 of shape (workers,), where others of its domain are others."""
         return self.layout.node_set.node_of_gpu[self.gpu_of_rank]
 
-    def within(self, ranks: Sequence[int]) -> Cluster:
+    def within(self, ranks: Sequence[int]) -> "Cluster":
         """Return the same cluster as a group of some ranks sees it, who are numbered from 0 in this order."""
         members = self._checked(ranks)
         return replace(

@@ -1,7 +1,5 @@
 """The values of a description file, with their kind and source."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -30,12 +28,12 @@ class Quantity:
     kind: str
     source: str
 
-    def of(self, field: str, value: Any = None) -> Quantity:
+    def of(self, field: str, value: Any = None) -> "Quantity":
         """Return it as another field, with another value if that is derived from it."""
         return replace(self, field=field, value=self.value if value is None else value)
 
 
-def read_quantity(raw: Any, field: str, where: str) -> Quantity:
+def read_quantity(raw: Any, field: str, where: str) -> "Quantity":
     """Return a plain value, or an inline table ``{ value, kind, source }``, as a quantity; ``where`` names the file."""
     if not isinstance(raw, dict):
         return Quantity(field, raw, "user", "")

@@ -5,8 +5,6 @@ Lines of the tuner's file are ``collective,min_bytes,max_bytes,algorithm,protoco
 stays NCCL's own choice.
 """
 
-from __future__ import annotations
-
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
@@ -33,7 +31,7 @@ from s2sim.units import PS_PER_S, format_bytes, format_seconds
 class SizeSweep(NamedTuple):
     """The times of many sizes, their cluster, and notes."""
 
-    sizes: list[SizeTiming]
+    sizes: "list[SizeTiming]"
     cluster: Cluster
     notes: list[str]
 

@@ -1,7 +1,5 @@
 """The inputs of a training, resolved once: code below does not parse options."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -32,7 +30,7 @@ class ResolvedTraining:
     cluster_scenario: Scenario
     machines: Machines
     out: Path | None
-    facts: TaskFacts | None = None  # They depend on the data, and are set when the first seed has been prepared
+    facts: "TaskFacts | None" = None  # They depend on the data, and are set when the first seed has been prepared
 
     def key(self, fitting: model_updates.TrainingSetup, seed: int) -> dict[str, Any]:
         """Return the settings that must be equal to resume a training."""

@@ -7,8 +7,6 @@ exponentially with the octaves between sizes, and is lower between kinds. Draws 
 run, and give both the intervals of times and the probability of an answer.
 """
 
-from __future__ import annotations
-
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cache, cached_property
@@ -111,12 +109,12 @@ class PredictionErrors:
         """Sources that it knows."""
         return frozenset(curve.source for curve in self.curves if not curve.doubtful)
 
-    def around(self, run: RunClass, size_bytes: float, without: Collection[str] = ()) -> tuple[float, float]:
+    def around(self, run: "RunClass", size_bytes: float, without: Collection[str] = ()) -> tuple[float, float]:
         """Return the factors on a predicted time for its band of 90 %, at most and at least 1, without some sources."""
         low, high = interval_of(self.factors(run, size_bytes, without))
         return min(low, 1.0), max(high, 1.0)
 
-    def factors(self, run: RunClass, size_bytes: float, without: Collection[str] = ()) -> Floats:
+    def factors(self, run: "RunClass", size_bytes: float, without: Collection[str] = ()) -> Floats:
         """Return the factor on a predicted time in each draw, float64 (draws,); draws are of the same machines."""
         source, alike, log_size, error, doubtful = self._points
         kept = np.flatnonzero(~np.isin(source, list(without)) & (bool(run.assumed) | ~doubtful))

@@ -1,7 +1,5 @@
 """Calibration: constants of a library fitted to logs of one machine, with a pull to the shipped ones."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -183,7 +181,7 @@ def run_calibration(
     )
 
 
-def _notes(samples: Sequence[Sample], fitted: FitResult | None, runs: Sequence[MeasuredRun]) -> list[str]:
+def _notes(samples: Sequence[Sample], fitted: "FitResult | None", runs: Sequence[MeasuredRun]) -> list[str]:
     notes = []
     sizes = {sample.key for sample in samples}
     if fitted is not None and len(fitted.points) < len(samples):

@@ -1,7 +1,5 @@
 """Simulated times beside a log's, and the terms that explain them: collinear ones share a scale, pulled towards 1."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -36,7 +34,7 @@ _COLLINEAR = 0.995
 
 
 def log_notes(
-    spec: CollectiveSpec, tables: Sequence[MeasuredTable], cluster: Cluster, rows: Sequence[ComparedRow]
+    spec: CollectiveSpec, tables: Sequence[MeasuredTable], cluster: Cluster, rows: "Sequence[ComparedRow]"
 ) -> Iterator[str]:
     """Yield a note for all that the log does not say, or says otherwise than it is simulated."""
     if spec.library is None:

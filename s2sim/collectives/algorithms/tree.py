@@ -4,8 +4,6 @@ The latter has two trees over nodes, each for half of the buffer; every rank wit
 other, so that both directions of every port are used (Sanders, Speck and Träff, Parallel Computing 35(12), 2009).
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 from math import ceil, floor, sqrt
 from typing import ClassVar
@@ -212,7 +210,7 @@ class DoubleBinaryTree(OverGroups):
         text = option_text(replace(self, channels=channels if channels > 1 else None, chunks=chunks))
         return schedule_of(demand, text, tree_stage(groups, trees, chunks))
 
-    def fitted(self, groups: Groups, cluster: Cluster) -> DoubleBinaryTree:
+    def fitted(self, groups: Groups, cluster: Cluster) -> "DoubleBinaryTree":
         return replace(self, chunks=self._chunks(groups, _trees_of_members(groups.members), cluster))
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
@@ -278,7 +276,7 @@ class Chain(OverGroups):
         fitted = replace(self.fitted(groups, cluster), channels=channels if channels > 1 else None)
         return schedule_of(demand, option_text(fitted), fitted.stage(demand.kind, groups))
 
-    def fitted(self, groups: Groups, cluster: Cluster) -> Chain:
+    def fitted(self, groups: Groups, cluster: Cluster) -> "Chain":
         return replace(self, chunks=self._chunks(groups, cluster))
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:

@@ -1,7 +1,5 @@
 """Latencies, bytes and rate limits that a communication library adds to the messages of a pattern."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
@@ -35,7 +33,7 @@ class MessageConstants:
         taken: Floats = self.values[self.row]
         return taken if self.times == 1 else taken * self.times
 
-    def take(self, chosen: Ints) -> MessageConstants:
+    def take(self, chosen: Ints) -> "MessageConstants":
         """Return the constants of the messages of these indices, int64 of shape (k,)."""
         return replace(self, row=self.row[chosen])
 
@@ -77,7 +75,7 @@ class Overheads:
         clock = b"" if self.round_latency is None else str(self.round_latency.ps).encode()
         return b"".join(each.tobytes() for each in (self.latency_ps, self.factor, self.limit_Bps)) + clock
 
-    def take(self, chosen: Ints) -> Overheads:
+    def take(self, chosen: Ints) -> "Overheads":
         """Return the overheads of the messages of these indices, int64 of shape (k,), without the latency per round."""
         made_of = (tuple(each.take(chosen) for each in made) for made in (self.latencies, self.shares, self.limits))
         return Overheads(self.latency_ps[chosen], self.factor[chosen], self.limit_Bps[chosen], None, *made_of)

@@ -1,7 +1,5 @@
 """A schedule in execution in which every rank waits for its own messages only."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -74,7 +72,7 @@ class MessageLevelRun(ScheduleRun):
             tags = [(index << STEP_SHIFT) + message for index, message in leaving]
             self.network.send(np.array(numbers), np.array(sizes), self._owner, np.array(tags))
 
-    def _step(self, index: int) -> PartialStep:
+    def _step(self, index: int) -> "PartialStep":
         if index not in self._begun:
             step = self.schedule.steps[index]
             pattern = step.round.pattern
@@ -201,7 +199,7 @@ class MessageLevelRun(ScheduleRun):
 class PartialStep:
     """A step that some rank has begun, and that some rank has not done."""
 
-    def __init__(self, step: Step, parts: MessagesByRank, ranks: int, numbers: Ints, after_ps: Ints) -> None:
+    def __init__(self, step: Step, parts: "MessagesByRank", ranks: int, numbers: Ints, after_ps: Ints) -> None:
         self.step, self.parts, self.ranks_left = step, parts, ranks
         self.numbers, self.after_ps, self.bytes = numbers.tolist(), after_ps, step.round.bytes.tolist()
         # By rank: its round, its messages in that which have not been delivered, those of the last round not yet sent

@@ -1,7 +1,5 @@
 """A schedule in execution on a network, concurrently with other traffic."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -45,7 +43,7 @@ class ScheduleRun:
     cluster: Cluster
     on_complete: Callable[[], None]
     _: KW_ONLY
-    on_round: Callable[[CompletedRound], None] | None = None
+    on_round: "Callable[[CompletedRound], None] | None" = None
     late_ps: LatePs | None = None
     on_routes: OnRoutes | None = None
 

@@ -1,7 +1,5 @@
 """End times of ranks that wait for their own messages only, for messages of known durations."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
@@ -29,7 +27,7 @@ class UncontendedRun:
 
     env: simpy.Environment
     schedule: Schedule
-    passage: CriticalPath
+    passage: "CriticalPath"
     on_complete: Callable[[], None]
     _: KW_ONLY
     on_rank_done: Callable[[int], None] | None = None

@@ -1,7 +1,5 @@
 """The overheads that a communication library adds to a schedule, and its choice of algorithms."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -83,7 +81,7 @@ class LibraryProfile:
         """Return option strings of the algorithms of the library; none for those that libraries have in general."""
         return ()
 
-    def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[LibraryProfile, ...]:
+    def protocols(self, schedule: Schedule, cluster: Cluster) -> "tuple[LibraryProfile, ...]":
         """Return one profile per protocol of the library for this schedule, of which the fastest counts."""
         return (self,)
 

@@ -6,8 +6,6 @@ the duration; else the messages that may be the last, and those with which they 
 network. Results are cached.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from hashlib import blake2b
@@ -33,7 +31,7 @@ class _RoundBounds:
     """A lower bound of a round in picoseconds, and its last messages once they are known."""
 
     at_least: int
-    last: dict[bool, LastMessage] = field(default_factory=dict)  # By whether it is the last delivered, or sent
+    last: "dict[bool, LastMessage]" = field(default_factory=dict)  # By whether it is the last delivered, or sent
 
 
 class LastMessage(NamedTuple):

@@ -1,7 +1,5 @@
 """The compute of a training iteration, its exchange of gradients, and the number of simulated iterations."""
 
-from __future__ import annotations
-
 import csv
 import io
 from dataclasses import dataclass, replace
@@ -273,11 +271,11 @@ class TrainingIteration:
             shards,
         )
 
-    def with_batch(self, batch: int, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration:
+    def with_batch(self, batch: int, where: Scenario, machines: Machines, ranks: int) -> "TrainingIteration":
         """Return the same iterations with another mini-batch."""
         return replace(self, profile=self.source.on(machines.gpu, batch)).shared_by(where, machines, ranks)
 
-    def shared_by(self, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration:
+    def shared_by(self, where: Scenario, machines: Machines, ranks: int) -> "TrainingIteration":
         """Return the iterations of one of the ranks that share the model, if there are such groups."""
         if where.groups is None:
             return self

@@ -1,7 +1,5 @@
 """Boxes and lines of the figure of a cluster, in inches."""
 
-from __future__ import annotations
-
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -29,7 +27,7 @@ class Item:
     text: str
     kind: str  # ``"gpu"``, ``"node"``, ``"switch"``, ``"dot"``, ``"group"``, or ``"more"`` for hidden parts
 
-    def overlaps(self, other: Item) -> bool:
+    def overlaps(self, other: "Item") -> bool:
         """Return whether two boxes share some area."""
         across, along = abs(self.x - other.x) * 2, abs(self.y - other.y) * 2
         return across < self.width + other.width and along < self.height + other.height
