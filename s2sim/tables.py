@@ -1,7 +1,5 @@
 """Tables of scalars that leave the tool: CSV, Parquet, LaTeX, data frames; and conditions on their rows."""
 
-from __future__ import annotations
-
 import ast
 import csv
 import io
@@ -141,7 +139,7 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[dict[str, Any], ...]
 
-    def select(self, condition: str | None = None, sort: str | None = None) -> Table:
+    def select(self, condition: str | None = None, sort: str | None = None) -> "Table":
         """Return rows that meet a condition, as ``total_s < 0.1``, by a column (``-``: descending), None last."""
         rows = list(self.rows)
         if condition is not None:
@@ -153,7 +151,7 @@ class Table:
             rows = known + [row for row in rows if row[name] is None]
         return Table(self.columns, tuple(rows))
 
-    def pivot(self, rows: str, columns: str, value: str) -> Table:
+    def pivot(self, rows: str, columns: str, value: str) -> "Table":
         """Return a row for each value of one column, a column for each value of another; `OptionError` if two meet."""
         for name in (rows, columns, value):
             self.known(name)
@@ -180,7 +178,7 @@ class Table:
         """Return whether a column has nothing but numbers."""
         return all(isinstance(row[name], int | float) for row in self.rows if row[name] is not None)
 
-    def shown(self) -> Table:
+    def shown(self) -> "Table":
         """Return it without columns in which nothing stands."""
         kept = tuple(name for name in self.columns if any(row[name] is not None for row in self.rows))
         return Table(kept, self.rows)

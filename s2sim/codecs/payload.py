@@ -5,8 +5,6 @@ that ``len(payload.to_bytes()) - FRAME_BYTES`` is exactly what a network would c
 closed list of number types and nothing else: nothing in the bytes is ever executed.
 """
 
-from __future__ import annotations
-
 import struct
 import zlib
 from collections.abc import Mapping
@@ -44,10 +42,10 @@ class Codec(Protocol):
     source: ClassVar[str]
     combine: ClassVar[Combination]
 
-    def encode(self, array: Floats32) -> Payload:
+    def encode(self, array: Floats32) -> "Payload":
         """Return the payload of ``array``, float32 of shape (n,)."""
 
-    def decode(self, payload: Payload) -> Floats32:
+    def decode(self, payload: "Payload") -> Floats32:
         """Return what ``payload`` stands for, float32 of shape (n,)."""
 
 
@@ -89,7 +87,7 @@ class Payload:
     arrays: Mapping[str, Array]  # The data, in the order in which they travel
 
     @classmethod
-    def of(cls, codec: Codec, elements: int, **arrays: Array) -> Payload:
+    def of(cls, codec: Codec, elements: int, **arrays: Array) -> "Payload":
         """Return the payload that ``codec`` makes of a vector of ``elements``."""
         return cls(option_text(codec), elements, arrays)
 
@@ -130,7 +128,7 @@ class Payload:
         return b"".join((frame, _CHECKSUM.pack(zlib.crc32(body, zlib.crc32(frame))), body))
 
     @classmethod
-    def from_bytes(cls, data: bytes | bytearray | memoryview, codec: Codec) -> Payload:
+    def from_bytes(cls, data: bytes | bytearray | memoryview, codec: Codec) -> "Payload":
         """Return the payload that `to_bytes` of a payload of ``codec`` made; `CodecError` for anything else.
 
         That is: cut short, longer, altered in any byte, of another version or codec.

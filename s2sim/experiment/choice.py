@@ -5,8 +5,6 @@ gain that nothing with less error has. One that is worse than zeros on any layer
 assumption is never chosen without naming the best that does not.
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from statistics import fmean, median_low
@@ -47,11 +45,11 @@ class Candidate:
         """What it loses, to be compared: rounding is nothing."""
         return 0.0 if self.exact else self.error or 0.0
 
-    def gains_on(self, other: Candidate) -> bool:
+    def gains_on(self, other: "Candidate") -> bool:
         """Return whether it is faster by more than the model can err."""
         return self.time_s * WORTHWHILE <= other.time_s and self.time_s < other.time_s
 
-    def pays_over(self, dense: Candidate) -> bool:
+    def pays_over(self, dense: "Candidate") -> bool:
         """Return whether `choose` takes it, if dense is the only other candidate."""
         return self.rejected is None and self.gains_on(dense) and self.time_s * self.doubt < dense.time_s
 
@@ -68,7 +66,7 @@ class Choice:
     doubtful: Candidate | None
     # The fastest that is not rejected beside the baseline and what does as it does; None without any
     runner_up: Candidate | None
-    without: Choice | None = None  # What is chosen of those that assume nothing, where the best one assumes something
+    without: "Choice | None" = None  # What is chosen of those that assume nothing, where the best one assumes something
 
     @property
     def best(self) -> Candidate:

@@ -1,7 +1,5 @@
 """A gradient in memory: ordered layers, each a dense array or rows + values."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, is_dataclass
 from math import prod
@@ -56,16 +54,16 @@ class RowSparse(Shaped):
         dense[self.rows] = self.values
         return dense
 
-    def among(self, rows: Ints) -> RowSparse:
+    def among(self, rows: Ints) -> "RowSparse":
         """Return the stored rows at their places in some increasing ``rows``, int64 of shape (k,), that hold them."""
         return RowSparse(np.searchsorted(rows, self.rows), self.values, (len(rows), *self.shape[1:]))
 
-    def keep(self, rows: Ints) -> RowSparse:
+    def keep(self, rows: Ints) -> "RowSparse":
         """Return those of some increasing ``rows`` that are stored, at their places among these."""
         held = np.isin(self.rows, rows, assume_unique=True)
         return RowSparse(self.rows[held], self.values[held], self.shape).among(rows)
 
-    def with_values(self, values: Array) -> RowSparse:
+    def with_values(self, values: Array) -> "RowSparse":
         """Return the same rows with other values, shape (k, *shape[1:])."""
         return RowSparse(self.rows, values, self.shape)
 
@@ -139,7 +137,7 @@ class Gradient:
         """Bytes of all layers, zeros included."""
         return sum(layer.nbytes for layer in self.layers)
 
-    def map(self, function: Callable[[Array], Array]) -> Gradient:
+    def map(self, function: Callable[[Array], Array]) -> "Gradient":
         """Return the gradient with ``function`` applied to the stored values; it must keep shapes and zeros."""
         return Gradient(self.names, tuple(map_values(layer, function) for layer in self.layers))
 

@@ -1,7 +1,5 @@
 """The processes of one group, and their messages by the library's collectives."""
 
-from __future__ import annotations
-
 import atexit
 import importlib
 import json
@@ -36,7 +34,7 @@ class AsyncWork(Generic[T_co]):
             work.wait()
         return self.finish()
 
-    def then(self, change: Callable[[T_co], Any]) -> AsyncWork[Any]:
+    def then(self, change: Callable[[T_co], Any]) -> "AsyncWork[Any]":
         """Return the same operations with a result made of theirs."""
         return AsyncWork(self.works, lambda: change(self.finish()))
 
@@ -64,14 +62,14 @@ class Members:
     device: str  # Of the library's tensors
     size_headers: list[SizeHeader]
     name: str  # Unique
-    _subgroups: dict[tuple[int, ...], Members] = field(default_factory=dict)
+    _subgroups: "dict[tuple[int, ...], Members]" = field(default_factory=dict)
 
     @property
     def size(self) -> int:
         """Number of members."""
         return len(self.ranks)
 
-    def among(self, places: Iterable[int]) -> Members:
+    def among(self, places: Iterable[int]) -> "Members":
         """Return some members as a group; all of them must call this."""
         ranks = tuple(self.ranks[place] for place in sorted(places))
         if ranks == self.ranks:

@@ -1,7 +1,5 @@
 """The time breakdown of an iteration: every picosecond of a rank belongs to one part."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -30,16 +28,16 @@ class IterationSettings:
 class Iterations:
     """Training iterations in simulated time."""
 
-    parts: tuple[IterationParts, ...]  # Of the slowest rank, per period of the exchange; means over its steps
-    activity: RankActivity  # Of that rank
-    by_rank: tuple[RankActivity, ...]  # Of each rank; equal ranks share one
+    parts: "tuple[IterationParts, ...]"  # Of the slowest rank, per period of the exchange; means over its steps
+    activity: "RankActivity"  # Of that rank
+    by_rank: "tuple[RankActivity, ...]"  # Of each rank; equal ranks share one
     waiting_ps: float  # Mean over all ranks and iterations of waiting for others
     launches: tuple[Launch, ...]
     completed: tuple[CompletedCalls, ...]
     effects: tuple[Effect, ...] = ()  # Of transient faults
 
     @property
-    def typical(self) -> IterationParts:
+    def typical(self) -> "IterationParts":
         """The iteration of median length, without the first if there are several."""
         steady = self.parts[1:] or self.parts
         return sorted(steady, key=lambda parts: parts.iteration)[(len(steady) - 1) // 2]

@@ -1,7 +1,5 @@
 """One rank's GPU in simulated time: compute, codec work, and the resources that communication occupies."""
 
-from __future__ import annotations
-
 from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -82,7 +80,7 @@ class GpuDevice:
     memory_bound: float  # Share of compute, from 0 to 1, in which the memory is busy
     log: list[BusyInterval] = field(default_factory=list)  # In the order of ends
     _queues: tuple[list[_Job], list[_Job]] = field(default_factory=lambda: ([], []))
-    _held: list[GpuShare] = field(default_factory=list)
+    _held: "list[GpuShare]" = field(default_factory=list)
     _held_slowdown: float = 1.0  # Of compute, by collectives in flight
     _since_ps: int = 0
     _wakes_ps: list[int] = field(default_factory=list)  # Times at which it is woken, latest first
@@ -96,13 +94,13 @@ class GpuDevice:
         self._reschedule()
         return job.done
 
-    def hold(self, held: GpuShare) -> None:
+    def hold(self, held: "GpuShare") -> None:
         """Record that a collective's kernels begin to run here."""
         self._advance()
         self._held.append(held)
         self._share_with_held()
 
-    def release(self, held: GpuShare) -> None:
+    def release(self, held: "GpuShare") -> None:
         """Record their end."""
         self._advance()
         self._held.remove(held)

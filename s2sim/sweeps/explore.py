@@ -1,7 +1,5 @@
 """Questions asked one after the other: about the cells of a sweep's store, or about one cluster and job."""
 
-from __future__ import annotations
-
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -45,7 +43,7 @@ class Control:
     unit: str = ""  # Of a slider's values, as in 10Gbps
 
     @classmethod
-    def of(cls, name: str, values: Sequence[Any], chosen: Any = None) -> Control:
+    def of(cls, name: str, values: Sequence[Any], chosen: Any = None) -> "Control":
         """Return a slider where all values are numbers, or texts that differ in one number; else a choice."""
         stated = [value for value in values if value is not None]
         numbers, unit = _numbers(name, stated)
@@ -108,7 +106,7 @@ class Explorer:
         self._named = [str(value) for value in base.values()]  # Files that the command named may be anywhere
 
     @classmethod
-    def of_sweep(cls, folder: Path) -> Explorer:
+    def of_sweep(cls, folder: Path) -> "Explorer":
         """Return the explorer of the study that a folder was last used for."""
         store = SweepStore(folder / FILE, create=False)
         study, planned = store.planned()
@@ -120,7 +118,7 @@ class Explorer:
         return made
 
     @classmethod
-    def of_spec(cls, spec: RunSpec, folder: Path) -> Explorer:
+    def of_spec(cls, spec: RunSpec, folder: Path) -> "Explorer":
         """Return the explorer of a cluster and a job, with its store in a folder."""
         given, workers, by_default = spec.topologies, spec.workers, not spec.reducers
         # What cannot be is told before anything is asked.

@@ -1,7 +1,5 @@
 """The graph of a cluster as arrays: one entry a directed link."""
 
-from __future__ import annotations
-
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -57,7 +55,7 @@ class LinkPart:
         """Return the name of link number ``index`` of these."""
         return self.template.format(*self.indices(index))
 
-    def turned(self) -> LinkPart:
+    def turned(self) -> "LinkPart":
         """Return the same links the other way round."""
         return replace(self, ends=lambda index: self.ends(index)[::-1])
 
@@ -148,7 +146,7 @@ class Routes:
         rates: Floats = np.minimum.reduceat(capacity[self.links] / self.weights, self.offsets[:-1])
         return rates
 
-    def with_limits_as_links(self, first: int) -> tuple[Routes, Floats]:
+    def with_limits_as_links(self, first: int) -> "tuple[Routes, Floats]":
         """Return the routes with every limit as a dedicated link, numbered from ``first``, and the rates of these."""
         if self.limit_Bps is None:
             return self, np.zeros(0)
@@ -158,7 +156,7 @@ class Routes:
         links = np.insert(self.links, ends, first + np.arange(len(limited)))
         return Routes(offsets, links, np.insert(self.weights, ends, 1.0), self.latency_ps), self.limit_Bps[limited]
 
-    def take(self, chosen: Ints) -> Routes:
+    def take(self, chosen: Ints) -> "Routes":
         """Return the routes of some transfers, int64 of shape (k,), in that order."""
         lengths = self.offsets[chosen + 1] - self.offsets[chosen]
         crossings = gather_slices(self.offsets[chosen], lengths)

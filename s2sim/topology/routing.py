@@ -4,8 +4,6 @@ Between nodes transfers are spread evenly over all interfaces of a GPU. Inside a
 NVSwitch or a mesh of NVLinks, else PCIe: up to the lowest common switch, or to the host without peer-to-peer access.
 """
 
-from __future__ import annotations
-
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -28,7 +26,7 @@ from s2sim.topology.nodes import positions_of
 _LEVELS = 4  # Hashes draw independently on this number of levels
 
 
-def reroute(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, Ints], why: str) -> Routes:
+def reroute(router: "Router", routes: Routes, dead: Mask, *, pairs: tuple[Ints, Ints], why: str) -> Routes:
     """Return the routes with a detour for each that crosses a link in ``dead``, bool of shape (links,).
 
     A detour has the fewest remaining links between switches, chosen by a hash at every switch (sprayed transfers are
@@ -68,7 +66,7 @@ def reroute(router: Router, routes: Routes, dead: Mask, *, pairs: tuple[Ints, In
 
 
 def _find_detour(
-    router: Router, links: Ints, weights: Floats, dead: Mask, between: Mask
+    router: "Router", links: Ints, weights: Floats, dead: Mask, between: Mask
 ) -> tuple[Ints, Floats, int] | None:
     """Return another route's links, the share of the transfer on each, and the added latency; None without any."""
     from scipy.sparse import csr_matrix
@@ -111,7 +109,7 @@ def _find_detour(
 
 
 def _walk(
-    router: Router, ahead: Ints, source: int, hops: int, drawn_by: tuple[int, int] | None
+    router: "Router", ahead: Ints, source: int, hops: int, drawn_by: tuple[int, int] | None
 ) -> tuple[Ints, Floats, int]:
     """Return the links of a route from a vertex, the share on each, and the latency of the slowest path."""
     # Every vertex splits evenly over the links that lead nearer, or draws one of them by two numbers.
@@ -149,7 +147,7 @@ class _HostStaging:
     reads: Mask  # Whether a GPU reads it from the memory of the second
     crosses: Mask  # Whether it passes from socket to socket
 
-    def back(self) -> _HostStaging:
+    def back(self) -> "_HostStaging":
         return _HostStaging(self.end, self.start, self.reads, self.writes, self.crosses)
 
 

@@ -1,7 +1,5 @@
 """Measured curves: the machine and collective of an index row, and times by size."""
 
-from __future__ import annotations
-
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -33,7 +31,7 @@ _POINT_COLUMNS = ("size_bytes", "time_us")
 _MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
 
 
-def collective_kind(machine: MeasuredMachine) -> Kind:
+def collective_kind(machine: "MeasuredMachine") -> Kind:
     """Return the kind of a row's collective; `S2SimError` for one that is not known."""
     kind = _KINDS.get(machine.collective)
     if kind is None:
@@ -41,7 +39,7 @@ def collective_kind(machine: MeasuredMachine) -> Kind:
     return kind
 
 
-def requested_algorithm(machine: MeasuredMachine, kind: Kind) -> str:
+def requested_algorithm(machine: "MeasuredMachine", kind: Kind) -> str:
     """Return the algorithm that a row says ran, `AUTO` where it leaves that open for a kind."""
     algorithm = _ALGORITHMS.get(machine.algorithm)
     if algorithm is None:
@@ -50,13 +48,13 @@ def requested_algorithm(machine: MeasuredMachine, kind: Kind) -> str:
     return AUTO if kind in names()["unaffected"].get(algorithm, ()) else algorithm
 
 
-def pipelined_messages(machine: MeasuredMachine) -> int:
+def pipelined_messages(machine: "MeasuredMachine") -> int:
     """Return the number of messages in a row of which the mean was measured."""
     # Whoever measures a rate lets so many messages follow each other (osu_bw); one of all their bytes stands for them.
     return 64 if machine.collective in ("p2p_bandwidth", "bandwidth") else 1
 
 
-def demand_of_row(machine: MeasuredMachine, kind: Kind, size_bytes: int) -> Demand:
+def demand_of_row(machine: "MeasuredMachine", kind: Kind, size_bytes: int) -> Demand:
     """Return a row's demand; gathers and scatters are messages of equal parts."""
     size_bytes *= pipelined_messages(machine)
     if machine.collective not in ("gather", "scatter"):

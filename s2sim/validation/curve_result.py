@@ -1,7 +1,5 @@
 """Errors of every curve, and statistics over curves, sources and classes."""
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -20,7 +18,7 @@ from s2sim.validation.harness import error_statistics
 NOT_KNOWN = "not known"
 
 
-def add_interval_coverage(curve: CurveErrors, left_out: LeftOut | None) -> CurveErrors:
+def add_interval_coverage(curve: "CurveErrors", left_out: "LeftOut | None") -> "CurveErrors":
     """Return a curve with the share of its sizes measured within the 90 % interval of other sources.
 
     Predictions are those without its source, too, where a fit has left that out and constants are fitted to it.
@@ -41,7 +39,7 @@ def in_interval(bands: PredictionErrors, run: RunClass, source: str, point: Poin
     return low <= point.measured_s / point.predicted_s <= high
 
 
-def by_size(curves: Sequence[CurveErrors]) -> tuple[SizeErrors, ...]:
+def by_size(curves: "Sequence[CurveErrors]") -> "tuple[SizeErrors, ...]":
     """Return the errors of points of some curves by sizes of two octaves."""
     bands, found = shipped_error_model(), dict[int, dict[str, list[float]]]()
     held: dict[int, list[bool]] = {}

@@ -4,8 +4,6 @@ They need 2^k members. Of p = 2^k + r members the first 2r form pairs: the even 
 one before, and receives its result from it afterwards (Thakur, Rabenseifner, Gropp, IJHPCA 19(1), 2005).
 """
 
-from __future__ import annotations
-
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
@@ -221,7 +219,7 @@ def _add_folded_chunks(groups: Groups, cube: Cube) -> Chunks:
     return Chunks(begin, end, groups.bytes[:, corners] + np.where(paired, groups.bytes[:, partner], 0.0))
 
 
-def doubling_time_s(demand: Demand, hops: Hops, *, near_first: bool) -> float:
+def doubling_time_s(demand: Demand, hops: "Hops", *, near_first: bool) -> float:
     """Return the closed form of `exchange`, equal for both kinds, which send the same in opposite order.
 
     Round j of k takes L + b/B, b the most bytes of 2^j corners that have exchanged. With r > 0, two more rounds: of the
@@ -239,7 +237,7 @@ def doubling_time_s(demand: Demand, hops: Hops, *, near_first: bool) -> float:
     return float(total)
 
 
-def require_uniform_routes(name: str, hops: Hops) -> None:
+def require_uniform_routes(name: str, hops: "Hops") -> None:
     """Raise `ContendedError` unless all routes have the same latency and rate.
 
     The routes of a round depend on the placement of its ranks, which a closed form does not know.
@@ -274,10 +272,10 @@ class Hops:
         """Return the time until all bytes of such a round have been sent."""
         return max((size_bytes / hop.rate_Bps for hop in (*self.inside, *self.across)), default=0.0)
 
-    def within_nodes(self) -> Hops:
+    def within_nodes(self) -> "Hops":
         """Return the routes inside nodes only."""
         return Hops(self.inside, (), self.nodes)
 
-    def between_nodes(self) -> Hops:
+    def between_nodes(self) -> "Hops":
         """Return the routes between nodes only."""
         return Hops((), self.across, self.nodes)

@@ -4,8 +4,6 @@ Rounds are clocked: a round starts when all transfers of the rounds that it wait
 (see `docs/architecture.md`). Consecutive rounds of equal pattern and bytes are one step.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -47,12 +45,12 @@ class Pattern:
     legs: TransferLegs | None = None
     overheads: Overheads | None = None  # Added by a library to each message
     # A pattern of which this one is a subset, and the indices of its messages there: it has the same routes
-    part_of: tuple[Pattern, Ints] | None = None
+    part_of: "tuple[Pattern, Ints] | None" = None
     # With ``through_switch``: number of groups of ranks with one message each; entry i of ``src``, ``dst`` and legs
     # belongs to group i mod ``groups``
     groups: int = 1
 
-    def part(self, chosen: Ints) -> Pattern:
+    def part(self, chosen: Ints) -> "Pattern":
         """Return the pattern of the messages of these indices, int64 of shape (k,)."""
         return Pattern(self.src[chosen], self.dst[chosen], part_of=(self, chosen))
 
@@ -121,7 +119,7 @@ class Pieces:
     adds: Mask  # Whether the destination adds the received values to its own, instead of replacing these
 
     @classmethod
-    def one_each(cls, start: Ints, stop: Ints, adds: Mask | bool) -> Pieces:
+    def one_each(cls, start: Ints, stop: Ints, adds: Mask | bool) -> "Pieces":
         """Return one piece per message; arrays of one shape, in the order of messages."""
         return cls(np.arange(start.size), start.reshape(-1), stop.reshape(-1), np.broadcast_to(adds, start.size))
 

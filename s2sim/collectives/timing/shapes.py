@@ -4,8 +4,6 @@ Links are alike if they are of one kind and the same sizes cross them in the sam
 then equal to the last bit. Messages are alike if they are, and the links that they cross.
 """
 
-from __future__ import annotations
-
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -42,7 +40,7 @@ class PipelineBound:
     times: int  # Number of consecutive rounds of each message
 
     @classmethod
-    def of(cls, crossing: Crossings, links: int, times: int, *, each_latency: bool) -> PipelineBound:
+    def of(cls, crossing: "Crossings", links: int, times: int, *, each_latency: bool) -> "PipelineBound":
         """Return the bound of all messages of a chain from their crossings of some links."""
         stages = int(crossing.first.max()) + 1
         places = crossing.first * links + crossing.link
@@ -133,7 +131,7 @@ class Alike:
     crosses: Ints
 
     @classmethod
-    def of(cls, way: RouteSet, kind: Ints, first: Ints, size: Ints, latency: Ints) -> Alike:
+    def of(cls, way: RouteSet, kind: Ints, first: Ints, size: Ints, latency: Ints) -> "Alike":
         """Return those of messages on their routes; ``kind`` is of each used link, the others of each message."""
         routes = way.routes
         lengths, begins = np.diff(routes.offsets), routes.offsets[:-1]
@@ -248,7 +246,7 @@ class ScheduleShape:
     ``capacity`` below are the bytes per picosecond of each kind.
     """
 
-    def __init__(self, schedule: Schedule, kept: KeptSchedules) -> None:
+    def __init__(self, schedule: Schedule, kept: "KeptSchedules") -> None:
         self._kept = kept
         whole = schedule.stage.whole
         self._pipelined = whole is not None

@@ -1,7 +1,5 @@
 """Durations of collectives alone on a cluster, the fastest algorithm, and the bytes on links."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -161,7 +159,7 @@ class Timer:
         """Return the ranks of ``cluster`` that schedules of ``within(ranks)`` number from 0 on; none for all."""
         return np.asarray(ranks, np.int64)
 
-    def within(self, ranks: tuple[int, ...]) -> Timer:
+    def within(self, ranks: tuple[int, ...]) -> "Timer":
         """Return the timer of a group of some ranks, numbered from 0; of all, if there are none.
 
         Groups that the algorithm refuses, which was chosen for all ranks, are left to ``auto``.
@@ -172,7 +170,7 @@ class Timer:
             self._within[ranks] = self._make_within(ranks)
         return self._within[ranks]
 
-    def _make_within(self, ranks: tuple[int, ...]) -> Timer:
+    def _make_within(self, ranks: tuple[int, ...]) -> "Timer":
         return _GroupTimer(self.cluster.within(ranks), self._algorithm, self.ways.within(ranks), self.profile)
 
     def time(self, demand: Demand) -> TimedSchedule:
@@ -201,7 +199,7 @@ class Timer:
                 self._known[demand] = _host_bound_launch(TimedSchedule(schedule, duration, "", times), why)
         return [self.time(demand) for demand in demands]
 
-    def with_profile(self, profile: LibraryProfile) -> Timer:
+    def with_profile(self, profile: LibraryProfile) -> "Timer":
         """Return the timer of the same cluster and algorithm for the profile of a library."""
         if profile not in self._by_profile:
             other: Timer = self._make_with_profile(profile)
@@ -209,7 +207,7 @@ class Timer:
             other._by_profile = self._by_profile
         return self._by_profile[profile]
 
-    def _make_with_profile(self, profile: LibraryProfile) -> Timer:
+    def _make_with_profile(self, profile: LibraryProfile) -> "Timer":
         return Timer(self.cluster, self._algorithm, self.ways, profile)
 
     def candidates(self, demand: Demand, factor: float) -> list[TimedSchedule]:

@@ -1,7 +1,5 @@
 """Elements of a vector as pairs of index and value: messages, sums, ranges, and exchanges with owners of ranges."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -30,11 +28,11 @@ class Pairs:
     def __len__(self) -> int:
         return len(self.indices)
 
-    def shifted(self, by: int) -> Pairs:
+    def shifted(self, by: int) -> "Pairs":
         """Return the same values at indices larger by ``by``."""
         return Pairs(self.indices + by, self.values)
 
-    def split(self, cuts: Sequence[int] | Ints) -> list[Pairs]:
+    def split(self, cuts: Sequence[int] | Ints) -> "list[Pairs]":
         """Return the pairs in each range between neighbours of ``cuts``, with indices from the start of the range."""
         bounds = np.searchsorted(self.indices, cuts).tolist()
         return [
@@ -42,7 +40,7 @@ class Pairs:
             for first, stop, begin in zip(bounds, bounds[1:], cuts, strict=False)
         ]
 
-    def largest(self, k: int) -> Pairs:
+    def largest(self, k: int) -> "Pairs":
         """Return the ``k`` pairs of largest magnitude, ties to the lower index; all if there are fewer."""
         return self if k >= len(self) else select_pairs(self, top_k.select_top_k(self.values, k))
 
