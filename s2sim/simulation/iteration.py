@@ -10,7 +10,7 @@ import simpy
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library
-from s2sim.reducers.script import AwaitGradient, Script, Work, representative_ranks
+from s2sim.reducers.script import AwaitGradient, Work, representative_ranks
 from s2sim.simulation.accounting import Iterations, IterationSettings, RankActivity, time_breakdown
 from s2sim.simulation.bucketing.policy import BucketExchange
 from s2sim.simulation.bucketing.sharded import ParameterGathers
@@ -44,11 +44,6 @@ def replay_iterations(
     timer = timer.with_profile(library.profile)
     gathers = gathers or ParameterGathers()
     return _IterationReplay(exchange, compute, timer, gpu, library, conditions, gathers, faults).run()
-
-
-def _awaiting_gradient(script: Script) -> Script:
-    """Return a script that waits for the gradient, first of all unless it says when."""
-    return script if AwaitGradient() in script else (AwaitGradient(), *script)
 
 
 @dataclass(slots=True)
@@ -178,7 +173,9 @@ class _IterationReplay:
             equal = (tuple(each[rank] for each in differing), slower, late_ps)
             key = rank if isinstance(self._communicators, SkewedCommunicator) else equal
             if key not in classes:
-                scripts = tuple(_awaiting_gradient(leaving.recording.scripts[rank]) for leaving in self._exchange)
+                # They wait for the gradient first of all unless they say when.
+                own = (leaving.recording.scripts[rank] for leaving in self._exchange)
+                scripts = tuple(each if AwaitGradient() in each else (AwaitGradient(), *each) for each in own)
                 shared = self._communicators
                 env = shared.of_rank[rank].env if isinstance(shared, SkewedCommunicator) else self._env
                 device = GpuDevice(env, settings.streams, self._compute.memory_bound)

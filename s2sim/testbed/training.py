@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from s2sim.errors import OptionError, suggest_nearest
-from s2sim.options import split_option_string
+from s2sim.errors import OptionError
 from s2sim.profiles.read import RecordedJob
 from s2sim.pytorch.subject import TrainingSubject, subject_maker
 from s2sim.testbed.measure import MIN_REPEATS, MeasurementTask, Repetitions, sent_bytes, summarise
@@ -20,8 +19,7 @@ from s2sim.testbed.measure import MIN_REPEATS, MeasurementTask, Repetitions, sen
 DENSE, PYTORCH = "dense", "torch:"
 """Training without a hook, and what the names of PyTorch's own hooks begin with."""
 
-_PYTORCH_HOOKS = {"fp16": "fp16_compress_hook", "bf16": "bf16_compress_hook"}
-_POWERSGD = "powersgd"
+_PYTORCH_HOOK = re.compile(r"torch:(?:(fp16|bf16)|powersgd(?::rank=(\d{1,4}))?)")
 # DDP makes its buckets anew after the first step, and reducers with feedback are in full swing some steps later.
 _WARM_UPS = 5
 
@@ -52,19 +50,13 @@ class Training:
 
 
 def check_hook(text: str) -> None:
-    """Refuse what is no hook: an option string of a reducer, or ``torch:`` and fp16, bf16 or powersgd:rank=N."""
-    name = text.removeprefix(PYTORCH)
-    if name == text:
+    """Refuse what is no hook: neither a reducer's option string nor ``torch:`` and one of PyTorch's own."""
+    if not text.startswith(PYTORCH):
         from s2sim.pytorch.hook import reducer_for_training
 
         reducer_for_training(text, feedback=True)
-        return
-    known = (*_PYTORCH_HOOKS, _POWERSGD)
-    first, options = split_option_string(name)
-    if first not in known:
-        raise OptionError(f"--reducer {text}: PyTorch has no such hook{suggest_nearest(first, known)}")
-    if set(options) - ({"rank"} if first == _POWERSGD else set()) or not options.get("rank", "1").isdecimal():
-        raise OptionError(f"--reducer {text}: write {PYTORCH}{first}{':rank=4' * (first == _POWERSGD)}")
+    elif _PYTORCH_HOOK.fullmatch(text) is None:
+        raise OptionError(f"--reducer {text}: PyTorch's own are torch:fp16, torch:bf16 and torch:powersgd:rank=N")
 
 
 def find_recorded(folder: Path, name: str, workers: int, setting: str) -> Path | None:
@@ -145,14 +137,13 @@ def _add_hook(ddp: Any, what: str, seed: int) -> Any:
         return state
     from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook
 
-    name, options = split_option_string(what.removeprefix(PYTORCH))
-    if name == _POWERSGD:
-        own = powerSGD_hook.PowerSGDState(
-            None, matrix_approximation_rank=int(options.get("rank", "1")), start_powerSGD_iter=2
-        )
-        ddp.register_comm_hook(own, powerSGD_hook.powerSGD_hook)
+    found = _PYTORCH_HOOK.fullmatch(what)
+    assert found is not None
+    if found[1]:
+        ddp.register_comm_hook(None, getattr(default_hooks, f"{found[1]}_compress_hook"))
     else:
-        ddp.register_comm_hook(None, getattr(default_hooks, _PYTORCH_HOOKS[name]))
+        own = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=int(found[2] or 1), start_powerSGD_iter=2)
+        ddp.register_comm_hook(own, powerSGD_hook.powerSGD_hook)
     return None
 
 

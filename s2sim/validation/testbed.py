@@ -1,4 +1,4 @@
-"""Predicts all measured times of testbeds with constants fitted to one of their settings."""
+"""Predicts all times of testbeds: by constants fitted to one setting, training as ``s2sim run --recorded`` does."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
@@ -6,17 +6,26 @@ from itertools import pairwise
 from math import exp, inf, isinf, log
 from pathlib import Path
 from statistics import median
-from typing import Any
+from tempfile import TemporaryDirectory
+from typing import Any, NamedTuple
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.experiment import stages
 from s2sim.experiment.json_form import finite
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.libraries.constants import ConstantOverrides
-from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds
+from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds, MeasuredTiming
+from s2sim.testbed.training import PYTORCH, find_recorded
 from s2sim.uncertainty.machine_fit import FittedConstant
 from s2sim.validation.compare_log_result import LARGE_BYTES
-from s2sim.validation.testbed_fit import collective_s, exchange_s, fit_setting, measured_codec_time, predict_codec_s
-from s2sim.validation.testbed_training import predict_trainings
+from s2sim.validation.testbed_fit import (
+    collective_s,
+    exchange_s,
+    fit_setting,
+    measured_codec_time,
+    predict_codec_s,
+    setting_toml,
+)
 
 DENSE = "dense"
 
@@ -199,6 +208,49 @@ def setting_named(measured: MeasuredTestbeds, name: str | None) -> MeasuredSetti
     if name not in settings:
         raise OptionError(f"no setting {name!r} was measured{suggest_nearest(name, settings)}")
     return settings[name]
+
+
+class PredictedIteration(NamedTuple):
+    """An iteration of training as predicted."""
+
+    seconds: float
+    recorded_on: str  # The setting on which it was recorded
+    undecided_below: float  # Share of the time that the prediction of the recorded job itself is off
+
+
+def predict_trainings(
+    measured: MeasuredTestbeds, folder: Path | None, first: str, progress: ProgressWatcher = SILENT
+) -> dict[MeasuredTiming, PredictedIteration]:
+    """Return the predictions of rows by the recordings in ``folder``, of several that of the setting ``first``.
+
+    Without a recording between as many workers a row is left out, as are those of PyTorch's own hooks.
+    """
+    settings = {setting.name: setting for setting in measured.settings}
+    groups: dict[tuple[str, str], list[MeasuredTiming]] = {}
+    for row in measured.training if folder is not None else ():
+        if not row.what.startswith(PYTORCH):
+            groups.setdefault((row.setting, row.trace), []).append(row)
+    found: dict[MeasuredTiming, PredictedIteration] = {}
+    for (name, trace), rows in watched(progress, "predicting training", list(groups.items())):
+        assert folder is not None
+        job = find_recorded(folder, trace, settings[name].workers, first)
+        if job is not None:
+            predicted = predict_iterations(settings[name], job, [row.what for row in rows])
+            found |= {row: predicted[row.what] for row in rows if row.what in predicted}
+    return found
+
+
+def predict_iterations(setting: MeasuredSetting, job: Path, reducers: Sequence[str]) -> dict[str, PredictedIteration]:
+    """Return the iteration of a recorded job on a setting with each reducer that can run there."""
+    with TemporaryDirectory() as place:
+        topology = Path(place) / f"{setting.name}.toml"
+        topology.write_text(setting_toml(setting), "utf-8")
+        recorded = stages.record(str(topology), workers=setting.workers, reducers=reducers, recorded=str(job))
+        found = stages.predict(recorded)
+    training, times_s = found.scenario.training, {row.reducer: row.iteration_s for row in found.state.rows}
+    error = 0.0 if training is None or training.recorded is None else training.recorded.error
+    where = job.parent.name
+    return {name: PredictedIteration(time_s, where, error) for name, time_s in times_s.items() if time_s is not None}
 
 
 def compare_testbeds(
