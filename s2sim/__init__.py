@@ -11,51 +11,33 @@ commands. Each is imported when first used, because ``s2sim --help`` needs none 
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from s2sim.errors import S2SimError, S2SimWarning, suggest_nearest
+from s2sim.errors import S2SimError as S2SimError
+from s2sim.errors import S2SimWarning as S2SimWarning
+from s2sim.errors import suggest_nearest
 from s2sim.moved import install
 
 if TYPE_CHECKING:
-    from s2sim.advice.advise import advise
-    from s2sim.claims.paper import run_papers
-    from s2sim.experiment.run import run
-    from s2sim.experiment.spec import RunSpec
-    from s2sim.experiment.stages import compare, predict, record
-    from s2sim.experiment.topologies import run_topologies
-    from s2sim.reducers.run import reduce_once, reduce_steps
-    from s2sim.regimes.run import run_regimes
-    from s2sim.sweeps.sweep import sweep
-    from s2sim.traffic.collective_run import run_collective
-    from s2sim.traffic.flows import run_flows
-    from s2sim.training.run import train
-    from s2sim.validation.calibrate import run_calibration
-    from s2sim.validation.validate_curves import run_validation
+    from s2sim.advice.advise import advise as advise
+    from s2sim.claims.paper import run_papers as run_papers
+    from s2sim.experiment.run import run as run
+    from s2sim.experiment.spec import RunSpec as RunSpec
+    from s2sim.experiment.stages import compare as compare
+    from s2sim.experiment.stages import predict as predict
+    from s2sim.experiment.stages import record as record
+    from s2sim.experiment.topologies import run_topologies as run_topologies
+    from s2sim.reducers.run import reduce_once as reduce_once
+    from s2sim.reducers.run import reduce_steps as reduce_steps
+    from s2sim.regimes.run import run_regimes as run_regimes
+    from s2sim.sweeps.sweep import sweep as sweep
+    from s2sim.traffic.collective_run import run_collective as run_collective
+    from s2sim.traffic.flows import run_flows as run_flows
+    from s2sim.training.run import train as train
+    from s2sim.validation.calibrate import run_calibration as run_calibration
+    from s2sim.validation.validate_curves import run_validation as run_validation
 
 install()
 
 __version__ = "0.1.0"
-
-__all__ = [
-    "RunSpec",
-    "S2SimError",
-    "S2SimWarning",
-    "__version__",
-    "advise",
-    "compare",
-    "predict",
-    "record",
-    "reduce_once",
-    "reduce_steps",
-    "run",
-    "run_calibration",
-    "run_collective",
-    "run_flows",
-    "run_papers",
-    "run_regimes",
-    "run_topologies",
-    "run_validation",
-    "sweep",
-    "train",
-]
 
 _HOMES = {
     "RunSpec": "s2sim.experiment.spec",
@@ -76,6 +58,9 @@ _HOMES = {
     "train": "s2sim.training.run",
     "run_topologies": "s2sim.experiment.topologies",
 }
+
+
+__all__ = sorted(["S2SimError", "S2SimWarning", "__version__", *_HOMES])  # noqa: PLE0605 (of texts, by their homes)
 
 
 def __dir__() -> list[str]:

@@ -112,13 +112,11 @@ class RequestedMeasurements:
             raise OptionError("--compute 0s: iterations compute before they exchange; without that measure reducers")
 
     def _check_training(self) -> None:
-        if "training" not in self.kinds:
-            if self.training is not None:
-                raise OptionError("--model and --module are of --what training: add that")
-            return
-        if self.training is None:
-            raise OptionError("--what training needs --module FILE.py:FUNCTION or --model NAME")
-        for text in self.hooks:
+        asked = "training" in self.kinds
+        if asked != (self.training is not None):
+            needs = "--what training needs --module FILE.py:FUNCTION or --model NAME"
+            raise OptionError(needs if asked else "--model and --module are of --what training: add that")
+        for text in self.hooks if asked else ():
             check_hook(text)
 
     def tasks(self, workers: int) -> Mapping[Kind, Sequence[MeasurementTask]]:

@@ -118,8 +118,8 @@ def _record(training: Training, folder: Path, rank: int, ranks: int) -> None:
 
     ddp, subject, iterate = _distribute(training, rank, ranks)
     sparse = any(getattr(each, "sparse", False) for each in subject.module.modules())
-    batch, sample, model = subject.batch, subject.sample, subject.model
-    with JobRecorder(ddp, folder, batch=batch, sample=sample, model=model, alone=not sparse, network=True) as recorder:
+    about: dict[str, Any] = {"batch": subject.batch, "sample": subject.sample, "model": subject.model}
+    with JobRecorder(ddp, folder, **about, alone=not sparse, network=True) as recorder:
         while left := recorder.steps_left:
             iterate(left)
             recorder.step()
