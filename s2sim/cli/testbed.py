@@ -182,9 +182,8 @@ def run_command(
     from s2sim.validation.calibrate_codecs import calibrate_hooks
 
     check_targets(json=json)
-    trained = None
-    if model is not None or module is not None:
-        trained = Training(model, module, batch, units.parse_option("--bucket", units.parse_size_bytes, bucket), seed)
+    limit_bytes = units.parse_option("--bucket", units.parse_size_bytes, bucket)
+    trained = Training(model, module, batch, limit_bytes, seed) if model or module else None
     wanted = settings.RequestedMeasurements(
         settings.parse_kinds(what),
         tuple(collective or settings.COLLECTIVES_BY_DEFAULT),

@@ -89,7 +89,8 @@ def import_machine(
     library = Quantity("library", "rccl" if name.startswith("mi") else "nccl", "user", "what runs between these GPUs")
     fields["library"] = library
     parse_shape(dict(fields), path)
-    return ImportedMachine(found.name, _toml(path, fields, assumed), facts.understood, facts.ignored, tuple(assumed))
+    ignored = (*facts.ignored, "switches and sockets of PCIe: write pcie.gpus_per_switch and pcie.sockets")
+    return ImportedMachine(found.name, _toml(path, fields, assumed), facts.understood, ignored, tuple(assumed))
 
 
 def _import_network(form: str, path: Path, options: Mapping[str, str], folder: Path) -> ImportedMachine:

@@ -249,8 +249,8 @@ def predict_iterations(setting: MeasuredSetting, job: Path, reducers: Sequence[s
         found = stages.predict(recorded)
     training, times_s = found.scenario.training, {row.reducer: row.iteration_s for row in found.state.rows}
     error = 0.0 if training is None or training.recorded is None else training.recorded.error
-    where = job.parent.name
-    return {name: PredictedIteration(time_s, where, error) for name, time_s in times_s.items() if time_s is not None}
+    known = {name: time_s for name, time_s in times_s.items() if time_s is not None}
+    return {name: PredictedIteration(time_s, job.parent.name, error) for name, time_s in known.items()}
 
 
 def compare_testbeds(
