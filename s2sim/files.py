@@ -1,7 +1,5 @@
 """Files of the user: paths, bounded readers and their error messages."""
 
-from __future__ import annotations
-
 import csv
 import errno
 import io
@@ -132,7 +130,7 @@ MAX_SHOWN_CHARACTERS = 40
 """Characters of a cell that a message quotes."""
 
 
-def describe_problem(error: ValidationError, where: str, cells: dict[str, str]) -> str:
+def describe_problem(error: "ValidationError", where: str, cells: dict[str, str]) -> str:
     """Return the first problem of a row of a table in one line."""
     first = error.errors()[0]
     column = str(first["loc"][0]) if first["loc"] else ""

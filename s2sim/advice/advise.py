@@ -250,7 +250,7 @@ def _flips(base: RunSpec, runs: advice.Runs) -> Advice:
     scenario = resolve_run(base)
     cluster = scenario.healthy(scenario.ranks_of(max(base.workers)))
     field = limiting_rate(cluster)
-    here = "" if field is None else f"; here it is {format_rate(rate_of(cluster.shape, field))}"
+    here = "" if field is None else f"; here it is {format_rate(rate_of(cluster, field))}"
     lines = [verdict.lines[0], *(f"{name} {text}{here}." for name, text in verdict.pays.items())]
     lines += [f"{each.reducer} pays {each.text}." for each in verdict.pays_over]
     lines += [

@@ -1,7 +1,5 @@
 """``s2sim list``: everything that options can name; ``s2sim topology``: a cluster description; ``s2sim dev schema``."""
 
-from __future__ import annotations
-
 import dataclasses
 import inspect
 import re
@@ -224,7 +222,7 @@ def citation(source: str) -> str:
     return name if year is None else f"{name} {year[1] or f'20{year[2]}'}"
 
 
-def _show_page(facts: ReducerFacts) -> None:
+def _show_page(facts: "ReducerFacts") -> None:
     from s2sim.report.study_tables import option_text, properties_of
 
     output.show_paragraph(f"{facts.name}: {facts.summary}")
@@ -310,7 +308,7 @@ def show_topology(
     output.show_quantities("Numbers of the description", numbers)
 
 
-def _draw(cluster: Cluster, described: dict[str, Any], target: str) -> None:
+def _draw(cluster: "Cluster", described: dict[str, Any], target: str) -> None:
     from s2sim.cli.run_output import graph_of
     from s2sim.report.figures.cluster import draw_cluster
     from s2sim.report.format import rates_text, workers_text

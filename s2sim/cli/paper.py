@@ -1,7 +1,5 @@
 """``s2sim paper``: rebuild published claims and judge them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
@@ -69,7 +67,7 @@ def paper_command(
         raise typer.Exit(INTERRUPTED)
 
 
-def _write_pictures(result: PapersResult, target: str) -> None:
+def _write_pictures(result: "PapersResult", target: str) -> None:
     """Write all pictures, to the file that was named or, of several, to files of that name with a number."""
     from s2sim.report.figures.charts import chart_figure
 
@@ -97,7 +95,7 @@ def _list(json: str | None, page: str | None) -> None:
     output.show_lines(["", "Rebuild one with s2sim paper NAME."])
 
 
-def _show(result: PapersResult, *, quiet: bool) -> None:
+def _show(result: "PapersResult", *, quiet: bool) -> None:
     from s2sim.report.study_tables import claims_grid, numbers_grid, paper_head, papers_lines, setup_lines, why_lines
 
     for paper in result.papers:

@@ -1,7 +1,5 @@
 """``s2sim trace`` and ``s2sim profile``: what was recorded of training, gradients and times of compute."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -116,7 +114,7 @@ def _follower(progress: ProgressWatcher, what: str) -> Callable[[int, int], None
     return follow
 
 
-def _wrote_trace(trace: Trace, out: str, *, quiet: bool) -> None:
+def _wrote_trace(trace: "Trace", out: str, *, quiet: bool) -> None:
     from s2sim.cli.trace_text import describe_extent, usage_line
 
     if not quiet:
@@ -273,7 +271,7 @@ def _largest(tensors: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, str
     return rows
 
 
-def _precision(text: str) -> Precision:
+def _precision(text: str) -> "Precision":
     from s2sim.profiles.profile import Precision
 
     known: dict[str, Precision] = {each: each for each in get_args(Precision)}
@@ -289,7 +287,7 @@ def _check_out(out: str) -> None:
 
 
 def _wrote_profile(
-    profile: ComputeProfile, notes: Sequence[str], out: str, *, batch_source: str, share_source: str, quiet: bool
+    profile: "ComputeProfile", notes: Sequence[str], out: str, *, batch_source: str, share_source: str, quiet: bool
 ) -> None:
     from s2sim.profiles.read import profile_text
 

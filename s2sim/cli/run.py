@@ -1,7 +1,5 @@
 """``s2sim run``, ``advise`` and ``train``: reducers on a cluster, what to change there, and training with them."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -121,7 +119,7 @@ def _parse_shown(show: list[str], *, silent: bool) -> frozenset[str]:
     return frozenset(shown)
 
 
-def _with_fronts(result: Result) -> dict[str, Any]:
+def _with_fronts(result: "Result") -> dict[str, Any]:
     """Return the JSON of a result, with whether each row is on the Pareto front in bytes and in time."""
     from s2sim.experiment.judgement import pareto_fronts
     from s2sim.report.format import group_by_workers

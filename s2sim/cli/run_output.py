@@ -1,7 +1,5 @@
 """A run as the terminal shows it, its figures by ``--plot``, and graphs of clusters for figures."""
 
-from __future__ import annotations
-
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -147,7 +145,7 @@ def choose_plot(plot: str | None, spec: RunSpec) -> str:
     return plot or (BARS if len(spec.workers) == 1 else SCALING)
 
 
-def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Figure:
+def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> "Figure":
     """Return a figure of a run, with all numbers of workers."""
     from s2sim.experiment.judgement import pareto_fronts
     from s2sim.report.figures import bars, error, sweeps
@@ -159,7 +157,7 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> Fi
     reasons = {name: answer.short_rejection(rejected) for name, rejected in judged if rejected is not None}
     if plot == BREAK_EVEN:
         if not curves:
-            raise S2SimError("nothing to draw over rates: it was interrupted too early; let it run longer")
+            raise S2SimError("nothing to draw over rates: none limits these workers, or it was interrupted too early")
         return sweeps.break_even_figure(curves, subtitle, reasons)
     if plot == ERROR:
         return error.error_figure(rows, {count: pareto_fronts(own) for count, own in rows.items()}, subtitle)

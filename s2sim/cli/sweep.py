@@ -1,7 +1,5 @@
 """``s2sim sweep``: the cells of a study; ``s2sim results``: their rows as tables; ``explore``: with sliders."""
 
-from __future__ import annotations
-
 import sys
 import time
 from contextlib import closing, suppress
@@ -90,7 +88,7 @@ def _show_plan(study: str, out: str, part: tuple[int, int]) -> None:
     show_lines([f"Refused: cell {cell.number}: {cell.problem}" for cell in refused[:3]])
 
 
-def _show_end(result: SweepResult, *, quiet: bool) -> None:
+def _show_end(result: "SweepResult", *, quiet: bool) -> None:
     counts = ", ".join(f"{count} {state}" for state, count in sorted(result.counts.items()))
     show_line(f"{sum(result.counts.values())} cells: {counts}.")
     if not quiet:
@@ -117,7 +115,7 @@ class _Watch:
             self._live.stop()
             self._live = None
 
-    def __call__(self, progress: SweepProgress) -> None:
+    def __call__(self, progress: "SweepProgress") -> None:
         self._last = progress
         if self._live is not None:
             self._live.update(self.text())
@@ -234,7 +232,7 @@ def _draw(table: Table, plot: str, target: str) -> None:
     write_figure(chart_figure(table_chart(table, *map(table.known, names))), target)
 
 
-def _show(result: SweepResult, table: Table, rows: str | None, value: str | None, *, every: bool) -> None:
+def _show(result: "SweepResult", table: Table, rows: str | None, value: str | None, *, every: bool) -> None:
     """Print a pivot, rows, or by default only those that each cell's verdict takes."""
     from s2sim.report.grid import table_grid
 

@@ -1,7 +1,5 @@
 """``s2sim dev testbed``: a network on this machine whose rates one sets."""
 
-from __future__ import annotations
-
 import math
 import shlex
 import sys
@@ -184,6 +182,8 @@ def run_command(
     check_targets(json=json)
     limit_bytes = units.parse_option("--bucket", units.parse_size_bytes, bucket)
     trained = Training(model, module, batch, limit_bytes, seed) if model or module else None
+    if trained is None and batch is not None:
+        raise OptionError(f"--batch {batch} is of --what training, with --module FILE.py:FUNCTION or --model NAME")
     wanted = settings.RequestedMeasurements(
         settings.parse_kinds(what),
         tuple(collective or settings.COLLECTIVES_BY_DEFAULT),
@@ -209,8 +209,8 @@ def run_command(
             plan, line = MeasurementPlan(wanted.tasks, effort, seed, trained), shlex.join(["s2sim", *sys.argv[1:]])
             existing, start = name is not None, progress.start
             measure_series(folder, layouts, plan, command=line, existing=existing, start=start, advance=advance)
-            if trained is not None and rows:
-                calibrate_hooks(folder, trained.name, progress)
+            if trained is not None:
+                calibrate_hooks(folder, trained.name, progress, anew=rows > 0)
         except KeyboardInterrupt:
             progress.stop()
             if json != output.STDOUT:
@@ -226,7 +226,7 @@ def run_command(
     output.show_lines([f"{units.format_number_of(rows, 'new row')} in {out}."])
 
 
-def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> NetworkLayout:
+def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> "NetworkLayout":
     from s2sim.testbed.layout import NetworkLayout
     from s2sim.testbed.settings import parse_nodes
 
@@ -261,7 +261,7 @@ def _named(name: str | None) -> str:
     return names[0]
 
 
-def _text(name: str, layout: NetworkLayout | None) -> str:
+def _text(name: str, layout: "NetworkLayout | None") -> str:
     from s2sim.report.format import workers_text
 
     if layout is None:
@@ -277,5 +277,5 @@ def _text(name: str, layout: NetworkLayout | None) -> str:
     return f"{text}, {layout.nodes} nodes of {each}; workers {of(layout.rate_Bps)}, uplinks {of(layout.uplink_Bps)}"
 
 
-def _to_json(name: str, layout: NetworkLayout | None) -> dict[str, Any]:
+def _to_json(name: str, layout: "NetworkLayout | None") -> dict[str, Any]:
     return {"name": name, "whole": layout is not None, **({} if layout is None else asdict(layout))}

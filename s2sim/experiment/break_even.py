@@ -160,7 +160,7 @@ def find_crossings(
 class BreakEvenScan:
     """The result of a search for break-even."""
 
-    field: str | None  # The topology field that was varied; None where nothing crosses a link
+    field: str | None  # The topology field that was varied; None where no such rate limits anything
     crossings: tuple[Crossing, ...] = ()  # Where a reducer begins or ceases to pay
     # For each reducer, whether it pays at the lowest and at the highest rate
     pays_at_ends: dict[str, tuple[bool, bool]] = dataclasses.field(default_factory=dict)
@@ -194,7 +194,7 @@ def scan_rates(
     ways = predictions[0].executed.timer.ways if scenario.groups is None else None
     replays = RateReplays(scenario, recorded, varied, ways)
     if scenario.faults:
-        highest_Bps = replays.highest_possible(rate_of(cluster.shape, varied), highest_Bps)
+        highest_Bps = replays.highest_possible(rate_of(cluster, varied), highest_Bps)
     crossings, ends, reasons = [], {}, {}
     for row in others:
         reason = rejected(row, max_error)

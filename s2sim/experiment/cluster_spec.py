@@ -1,7 +1,5 @@
 """The part of all specs that describes the cluster, and how specs are checked, written and read."""
 
-from __future__ import annotations
-
 import json
 import re
 import shlex
@@ -76,7 +74,7 @@ def flag_of(name: str, option: Option) -> str:
     return option.flag or f"--{name.replace('_', '-')}"
 
 
-def command_of(spec: ClusterSpec) -> str:
+def command_of(spec: "ClusterSpec") -> str:
     """Return the command line that computes a spec, with the options that are not defaults."""
     words = ["s2sim", spec.what]
     for name, (each, option) in options_of(type(spec)).items():
@@ -143,7 +141,7 @@ R = TypeVar("R")
 S = TypeVar("S")
 
 
-def accept_fields_of(spec: type[ClusterSpec]) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def accept_fields_of(spec: "type[ClusterSpec]") -> Callable[[Callable[P, R]], Callable[P, R]]:
     """Return a decorator that adds the fields of ``spec`` as keywords: in signature and documentation, and checked."""
 
     def decorate(function: Callable[P, R]) -> Callable[P, R]:
@@ -270,7 +268,7 @@ class ClusterSpec(JsonForm, StrictFields):
 
 
 @lru_cache(maxsize=256)
-def _type_adapter(spec: type[object], name: str) -> TypeAdapter[Any]:
+def _type_adapter(spec: type[object], name: str) -> "TypeAdapter[Any]":
     from pydantic import TypeAdapter
 
     return TypeAdapter(get_type_hints(spec).get(name, Any))

@@ -16,25 +16,32 @@ from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.topology.cluster import Cluster
-from s2sim.topology.shape import ClusterShape, follows, with_rate
+from s2sim.topology.shape import LinkSpec, follows, with_rate
 from s2sim.units import format_bytes
 
 
 def limiting_rate(cluster: Cluster) -> str | None:
     """Return the topology field of the rate that limits a cluster: of the network, or inside the only node.
 
-    None if there is one worker, or if all nodes have rates of their own.
+    None if there is one worker, or if all nodes that workers use have rates of their own.
     """
     if cluster.workers == 1:
         return None
     inside = "nvlink.rate" if cluster.shape.nvlink is not None else "pcie.rate"
     field = "nic.rate" if int(cluster.node_of_rank.max()) > 0 else inside
-    return field if follows(cluster.shape, field) else None
+    return field if _following(cluster, field) else None
 
 
-def rate_of(shape: ClusterShape, field: str) -> float:
+def _following(cluster: Cluster, field: str) -> list[LinkSpec]:
+    """Return the links of the kinds of nodes in use that follow a rate."""
+    used = set(cluster.layout.node_set.spec[cluster.node_of_rank].tolist())
+    kinds = [kind for kind in follows(cluster.shape, field) if kind in used]
+    return [getattr(cluster.shape.nodes[kind], field.partition(".")[0]) for kind in kinds]
+
+
+def rate_of(cluster: Cluster, field: str) -> float:
     """Return the value of a field of `limiting_rate`, in bytes per second."""
-    return float(getattr(shape.nodes[follows(shape, field)[0]], field.partition(".")[0]).rate_Bps)
+    return _following(cluster, field)[0].rate_Bps
 
 
 # Times that differ by less are the same; the precision of the rate from which on they are.
@@ -173,7 +180,9 @@ def rate_curves_of(
     cluster = scenario.healthy(workers)
     field = limiting_rate(cluster)
     if field is None:
-        raise OptionError("a curve over rates was asked for 1 worker, whom no rate limits: take 2 workers or more")
+        one = "a curve over rates was asked for 1 worker, whom no rate limits: take 2 workers or more"
+        own = "no rate can be varied: all nodes that these workers use have their own, which stays"
+        raise OptionError(one if workers == 1 else own)
     replays = RateReplays(scenario, recorded, field)
 
     def speedup(rate_Bps: float, reducer: str) -> float:
@@ -189,7 +198,7 @@ def rate_curves_of(
     return RateCurves(
         field=field,
         workers=workers,
-        own_Bps=rate_of(cluster.shape, field),
+        own_Bps=rate_of(cluster, field),
         rates_Bps=tuple(rates_Bps),
         baseline=baseline.option_string,
         speedups=dict(zip(others, zip(*at_rates, strict=True), strict=True)),

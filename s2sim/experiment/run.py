@@ -209,7 +209,7 @@ def compare(
     notes = [
         *([] if extrapolation is None else extrapolation.notes_with_checks()),
         *run_notes(spec, scenario, recorded),
-        *([] if state.search_ended is None else [f"break-even was not found, as at some rate {state.search_ended}"]),
+        *([] if state.search_ended is None else [f"the search for break-even ended early: {state.search_ended}"]),
         *(f"{item.reducer} did not run with {item.workers} workers: {item.why}" for item in state.refused),
     ]
     ranks, price = scenario.ranks_of(state.largest), scenario.shape.price
@@ -306,13 +306,13 @@ def vary_rate(
         recorded = state.recorded(count)
         cluster = scenario.healthy(scenario.ranks_of(count))
         field = limiting_rate(cluster)
-        if field is None or len(recorded) == 1:
+        if field is None or len(recorded) == 1 or state.search_ended is not None:
             continue
         # The verdict may have scanned only the reducers that it names.
         scan = state.scan
         if count != state.largest or len(scan.pays_at_ends) != len(recorded) - 1:
             scan = scan_rates(scenario, predictions, spec.max_error, progress, state.extrapolated)
-        own_Bps = rate_of(cluster.shape, field)
+        own_Bps = rate_of(cluster, field)
         low = min(_LOWEST_BPS, own_Bps / 10, *(0.7 * crossing.at_Bps for crossing in scan.crossings))
         high = max(scan.highest_Bps, own_Bps)
         steps = ceil(log(high / low) / log(_FACTOR))

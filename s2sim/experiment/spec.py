@@ -1,5 +1,7 @@
 """A comparison of reducers as people write it."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias, get_args

@@ -2,6 +2,7 @@
 
 from collections.abc import Generator
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 import numpy as np
 import simpy
@@ -91,6 +92,7 @@ class BackgroundTraffic:
         return [self._numbers[pair] for pair in pairs]
 
 
+@lru_cache(maxsize=8)
 def check_background(cluster: Cluster, load: float) -> Floats:
     """Return each rank's share of interfaces, bytes/s of shape (ranks,); refuse a load for which links have no room."""
     if cluster.nodes_used == 1:

@@ -1,7 +1,5 @@
 """The subject of a recording: a module with loss and optimizer, of the recorder's models or a user's function."""
 
-from __future__ import annotations
-
 import importlib
 import importlib.util
 import sys
@@ -36,9 +34,9 @@ _FORM = "package.module:function or path.py:function"
 class TrainingSubject:
     """A model in training on one device."""
 
-    module: torch.nn.Module
-    loss: Callable[[int], torch.Tensor]  # The number of a step to the loss of its mini-batch, a scalar
-    optimizer: torch.optim.Optimizer
+    module: "torch.nn.Module"
+    loss: "Callable[[int], torch.Tensor]"  # The number of a step to the loss of its mini-batch, a scalar
+    optimizer: "torch.optim.Optimizer"
     batch: int  # Samples of a mini-batch
     sample: str
     model: str

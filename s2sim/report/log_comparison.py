@@ -278,8 +278,9 @@ def comparison_lines(result: PredictionComparison) -> list[str]:
     """Return the numbers of predicted times, their median errors and the share of right calls."""
     unseen, settings = result.unseen, dict.fromkeys(point.setting for point in result.unseen)
     large, small = (_median_text(point for point in unseen if point.large == size) for size in (True, False))
+    told = f"{result.calibrated_on} alone tells" if result.constants else "recordings tell"
     lines = [
-        f"{len(unseen)} times of {len(settings)} settings predicted with what {result.calibrated_on} alone tells",
+        f"{len(unseen)} times of {len(settings)} settings predicted with what {told}",
         f"median |ln(predicted / measured)|: {large} from 1 MiB on, {small} below",
     ]
     if result.calls:
@@ -332,10 +333,11 @@ def comparison_grids(result: PredictionComparison) -> list[Grid]:
         text_column("what", lambda item: item[0]),
         *_error_columns(),
     )
+    calibrated = " (calibrated)" if result.constants else ""
     settings = tabulate(
         "median |ln(predicted / measured)| by setting",
         group_by(result.points, lambda point: point.setting).items(),
-        text_column("setting", lambda item: f"{item[0]}{' (calibrated)' if item[0] == result.calibrated_on else ''}"),
+        text_column("setting", lambda item: f"{item[0]}{calibrated if item[0] == result.calibrated_on else ''}"),
         number_column("workers", lambda item: str(item[1][0].workers)),
         number_column("rate", lambda item: rate_text(item[1][0].rate_Bps)),
         *_error_columns(),

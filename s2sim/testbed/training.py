@@ -19,7 +19,7 @@ from s2sim.testbed.measure import MIN_REPEATS, MeasurementTask, Repetitions, sen
 DENSE, PYTORCH = "dense", "torch:"
 """Training without a hook, and what the names of PyTorch's own hooks begin with."""
 
-_PYTORCH_HOOK = re.compile(r"torch:(?:(fp16|bf16)|powersgd(?::rank=(\d{1,4}))?)")
+_PYTORCH_HOOK = re.compile(r"torch:(?:fp16|powersgd(?::rank=([1-9]\d{0,3}))?)")
 # DDP makes its buckets anew after the first step, and reducers with feedback are in full swing some steps later.
 _WARM_UPS = 5
 
@@ -37,7 +37,8 @@ class Training:
     @property
     def name(self) -> str:
         """What rows and the folder of the recorded job call it."""
-        text = f"{self.model or self.module}-batch{self.batch or ''}-bucket{self.bucket_bytes >> 10}k"
+        seed = f"-seed{self.seed}" if self.seed else ""
+        text = f"{self.model or self.module}-batch{self.batch or ''}-bucket{self.bucket_bytes}{seed}"
         return re.sub(r"[^\w.=-]+", "-", text.replace(".py", "")).strip("-.")
 
     def subject(self) -> TrainingSubject:
@@ -56,7 +57,7 @@ def check_hook(text: str) -> None:
 
         reducer_for_training(text, feedback=True)
     elif _PYTORCH_HOOK.fullmatch(text) is None:
-        raise OptionError(f"--reducer {text}: PyTorch's own are torch:fp16, torch:bf16 and torch:powersgd:rank=N")
+        raise OptionError(f"--reducer {text}: PyTorch's own are torch:fp16 and torch:powersgd:rank=N")
 
 
 def find_recorded(folder: Path, name: str, workers: int, setting: str) -> Path | None:
@@ -139,10 +140,10 @@ def _add_hook(ddp: Any, what: str, seed: int) -> Any:
 
     found = _PYTORCH_HOOK.fullmatch(what)
     assert found is not None
-    if found[1]:
-        ddp.register_comm_hook(None, getattr(default_hooks, f"{found[1]}_compress_hook"))
+    if what == f"{PYTORCH}fp16":
+        ddp.register_comm_hook(None, default_hooks.fp16_compress_hook)
     else:
-        own = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=int(found[2] or 1), start_powerSGD_iter=2)
+        own = powerSGD_hook.PowerSGDState(None, matrix_approximation_rank=int(found[1] or 1), start_powerSGD_iter=2)
         ddp.register_comm_hook(own, powerSGD_hook.powerSGD_hook)
     return None
 

@@ -1,7 +1,5 @@
 """Reads a cluster description (TOML), applies overrides and checks that every field means something."""
 
-from __future__ import annotations
-
 import os.path
 import re
 import warnings
@@ -303,7 +301,7 @@ def parse_shape(given: dict[str, Quantity], path: Path, graph: FabricGraph | Non
 _PLUGINS = Registry("topology", "s2sim.topologies", {})
 
 
-def load_shape(name_or_path: str | Path | Graph[Any], overrides: Sequence[str] = ()) -> ClusterShape:
+def load_shape(name_or_path: "str | Path | Graph[Any]", overrides: Sequence[str] = ()) -> ClusterShape:
     """Return the shape of a shipped topology (a name) or of the user's own file (a text with a slash, or in ``.toml``).
 
     ``overrides`` are ``"field=value"`` each, for example ``"nic.rate=100Gbps"``; later ones win. A networkx graph, or

@@ -5,8 +5,6 @@ Read are host, router, link, route, flat cluster, and zone with Full, Floyd or D
 in a graph all links are at one switch, which each host reaches by a cable as fast as the links that it is routed over.
 """
 
-from __future__ import annotations
-
 import re
 from collections.abc import Iterator
 from itertools import pairwise, product
@@ -170,7 +168,7 @@ def read_simgrid(text: str, origin: str) -> tuple[dict[str, Any], FabricGraph]:
     return {"node.gpus": 1, "nic.rate": f"{max(map(max, totals))!r}B/s", "routing": "explicit"}, graph
 
 
-def to_simgrid(cluster: Cluster) -> str:
+def to_simgrid(cluster: "Cluster") -> str:
     """Return a cluster as a platform of SimGrid: ranks are hosts, every link direction is a link, all routes are given.
 
     `TopologyError` for more than 128 ranks, and for messages that take several routes, of which SimGrid has none.

@@ -1,5 +1,7 @@
 """Specifications of a collective and of other traffic: what Python, the command line and files of JSON share."""
 
+from __future__ import annotations
+
 from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 

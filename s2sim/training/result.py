@@ -199,9 +199,10 @@ def make_train_result(wanted: ResolvedTraining, curves: Sequence[Curve], *, inte
     )
     notes = [note for each in wanted.fittings for note in each.notes]
     notes += [
-        f"{each.option_string} exchanges every {each.reducer.period} steps and sent nothing in {spec.steps}: give more"
+        f"{each.option_string} sent nothing in so few steps, as it does not exchange in each: give more"
         for each in wanted.fittings
-        if each.reducer.period > spec.steps
+        if each.reducer.period > 1
+        and not any(curve.step_bytes.any() for curve in by_reducer[each.option_string].values())
     ]
     return TrainResult(
         spec=spec,

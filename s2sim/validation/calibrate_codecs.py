@@ -110,12 +110,13 @@ def calibrate_codecs(
     return fit_codecs(coded)
 
 
-def calibrate_hooks(folder: Path, training: str, progress: ProgressWatcher = SILENT) -> None:
-    """Measure the codecs of all hooks of a training on a testbed, for each folder in which it was recorded."""
+def calibrate_hooks(folder: Path, training: str, progress: ProgressWatcher = SILENT, *, anew: bool) -> None:
+    """Measure the codecs of all hooks of a training on a testbed, for each recording of it, or those that lack them."""
     texts = [row.what for row in read_measured(folder).training if row.trace == training]
     hooks = [text for text in dict.fromkeys(texts) if text != DENSE and not text.startswith(PYTORCH)]
-    for job in sorted((folder / "recorded").glob(f"*/{training}")) if hooks else ():
-        (job / CODECS).write_text(calibrate_codecs(hooks, str(job), progress).text, "utf-8")
+    for job in sorted((folder / "recorded").glob(f"*/{training}/job.json")) if hooks else ():
+        if anew or not job.with_name(CODECS).exists():
+            job.with_name(CODECS).write_text(calibrate_codecs(hooks, str(job.parent), progress).text, "utf-8")
 
 
 def fit_codecs(measured: Sequence[tuple[str, Sequence[Work], float, int]]) -> CodecCalibration:

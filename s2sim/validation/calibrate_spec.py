@@ -1,5 +1,7 @@
 """Specification of a calibration: what Python, the command line and files of JSON share."""
 
+from __future__ import annotations
+
 from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 

@@ -89,7 +89,8 @@ def import_machine(
     library = Quantity("library", "rccl" if name.startswith("mi") else "nccl", "user", "what runs between these GPUs")
     fields["library"] = library
     parse_shape(dict(fields), path)
-    ignored = (*facts.ignored, "switches and sockets of PCIe: write pcie.gpus_per_switch and pcie.sockets")
+    tree = "switches and sockets of PCIe: write pcie.gpus_per_switch and pcie.sockets"
+    ignored = facts.ignored if facts.links or facts.pairs else (*facts.ignored, tree)
     return ImportedMachine(found.name, _toml(path, fields, assumed), facts.understood, ignored, tuple(assumed))
 
 

@@ -152,7 +152,7 @@ def win_predictions(points: Sequence[ComparedTime]) -> tuple[WinPrediction, ...]
     for dense, point in _with_dense(points):
         if not point.seen:
             measured, predicted = dense.measured_s / point.measured_s, dense.predicted_s / point.predicted_s
-            decided = max(predicted, 1 / predicted) > 1 + point.undecided_below
+            decided = not point.undecided_below or max(predicted, 1 / predicted) > 1 + point.undecided_below
             found.append(
                 WinPrediction(point.kind, point.setting, point.what, point.trace, measured, predicted, decided)
             )
@@ -267,7 +267,7 @@ def compare_testbeds(
     chosen = setting_named(measured, calibrate_on)
     own: ConstantOverrides = ()
     constants: tuple[FittedConstant, ...] = ()
-    if measured.collectives or not measured.training:
+    if not measured.training or measured.collectives or measured.reducers or measured.iterations:
         fit = fit_setting(chosen, measured.collectives, progress)
         own, constants = fit.own, fit.constants
     settings = {setting.name: setting for setting in measured.settings}

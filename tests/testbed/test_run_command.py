@@ -34,10 +34,12 @@ needs_a_testbed = pytest.mark.skipif(
         (["--workers", "2", "--budget", "2"], "--budget: time '2' has no unit"),
         (["--workers", "2", "--what", "training"], "--what training needs --module FILE.py:FUNCTION or --model NAME"),
         (["--workers", "2", "--model", "cnn"], "--model and --module are of --what training: add that"),
-        ([*TRAINING, "--reducer", "torch:fp32"], "PyTorch's own are torch:fp16, torch:bf16 and torch:powersgd:rank=N"),
+        ([*TRAINING, "--reducer", "torch:fp32"], "PyTorch's own are torch:fp16 and torch:powersgd:rank=N"),
         ([*TRAINING, "--reducer", "torch:fp16:rank=2"], "--reducer torch:fp16:rank=2: PyTorch's own are"),
         ([*TRAINING, "--reducer", "torch:powersgd:rank=x"], "PyTorch's own are"),
         ([*TRAINING, "--reducer", "embrace"], "leaves every rank with its own part of the gradient"),
+        ([*TRAINING, "--reducer", "torch:powersgd:rank=0"], "PyTorch's own are"),
+        (["--workers", "2", "--batch", "8"], "--batch 8 is of --what training"),
         ([*TRAINING, "--bucket", "1"], "--bucket: size '1' has no unit"),
     ],
 )
@@ -148,7 +150,7 @@ def test_training_is_recorded_measured_and_predicted(tmp_path, monkeypatch, caps
     # A token bucket lets a burst through at once, and nothing more.
     assert dense.low_s > 0.9 * 4 * parameters / 6.3e6
     assert fp16.codec_s > dense.codec_s == own.codec_s == 0
-    (job,) = Path("out/recorded").glob("*/mine-make-batch8-bucket25600k")
+    (job,) = Path("out/recorded").glob("*/mine-make-batch8-bucket26214400")
     before = (job / "job.json").read_bytes()
     capsys.readouterr()
     assert main([*asked, *named]) == 0

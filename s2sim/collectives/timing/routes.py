@@ -1,7 +1,5 @@
 """Routes of patterns, searched once: they do not depend on rates."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -139,7 +137,7 @@ class RouteTable:
         self._crossings = self._packed_crossings = 0
         self.sent = PatternCache()
 
-    def within(self, ranks: tuple[int, ...]) -> RouteTable:
+    def within(self, ranks: tuple[int, ...]) -> "RouteTable":
         """Return the table of a group of some ranks, numbered from 0."""
         if ranks not in self._within:
             self._within[ranks] = RouteTable(self.cluster.within(ranks))

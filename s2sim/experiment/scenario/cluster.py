@@ -1,7 +1,5 @@
 """The cluster of an experiment, resolved once from its spec, and faults of traffic on it."""
 
-from __future__ import annotations
-
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -39,7 +37,7 @@ if TYPE_CHECKING:
 
 
 def extrapolated_constants_notes(
-    library: Library | None, scenario: Scenario, workers: int, sent: Collection[tuple[str, int]]
+    library: Library | None, scenario: "Scenario", workers: int, sent: Collection[tuple[str, int]]
 ) -> list[str]:
     """Return a note of how a use lies outside the constants' fit, or none; ``sent``: kinds, and sizes in bytes."""
     if library is None or library.calibration is None or not sent:
@@ -61,7 +59,7 @@ class _ClusterCache(dict[tuple[object, ...], Cluster]):
         super().__init__()
         self.shape = shape
 
-    def __reduce__(self) -> tuple[type[_ClusterCache], tuple[ClusterShape]]:
+    def __reduce__(self) -> "tuple[type[_ClusterCache], tuple[ClusterShape]]":
         return _ClusterCache, (self.shape,)
 
 
@@ -185,7 +183,7 @@ _RANGES = {
 _TIMES = ("kernel_launch", "host_sync", "host_step")
 
 
-def estimated_ranges(gpu: Gpu, recordings: Iterable[Recording] = ()) -> dict[str, tuple[str, str]]:
+def estimated_ranges(gpu: Gpu, recordings: "Iterable[Recording]" = ()) -> dict[str, tuple[str, str]]:
     """Return by field the least and most plausible value of estimated constants; of codec work if recorded."""
     from s2sim.reducers.script import Work  # collectives and flows alone need no reducers
 

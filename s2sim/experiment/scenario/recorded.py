@@ -1,7 +1,5 @@
 """A recorded job, predicted on its own network before any other: what that corrects, and by how much it stays off."""
 
-from __future__ import annotations
-
 from collections import Counter
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
@@ -110,7 +108,7 @@ class RecordedComparison:
 
 
 def predict_recorded(
-    training: TrainingIteration, job: RecordedJob, gpu: Gpu, held: GradientDtype
+    training: "TrainingIteration", job: RecordedJob, gpu: Gpu, held: GradientDtype
 ) -> RecordedComparison | None:
     """Return the comparison of a job; None if it tells no parts of its iteration, or no network between its ranks.
 
@@ -188,7 +186,7 @@ def with_constants(library: Library, own: ConstantOverrides) -> Library:
     return replace(library, profile=HostLibraryProfile(library.name, own))
 
 
-def corrected_machines(machines: Machines, job: RecordedJob, compared: RecordedComparison) -> Machines:
+def corrected_machines(machines: "Machines", job: RecordedJob, compared: RecordedComparison) -> "Machines":
     """Return machines whose library, if it is the job's backend by its shipped constants, has those of the job."""
     library, profile = machines.library, machines.library.profile
     if library.name != job.backend or not isinstance(profile, HostLibraryProfile) or profile.own or not compared.own:

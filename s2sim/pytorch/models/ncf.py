@@ -1,7 +1,5 @@
 """Neural collaborative filtering: two embedding tables and a small network (He et al., 2017, arXiv:1708.05031)."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -118,7 +116,7 @@ class Ncf(task.ModelSettings):
             score=f"hits among the first {_HITS} of {1 + _COMPARED}",
         )
 
-    def _hits(self, logits: Callable[[Ints, Ints], torch.Tensor], users: Ints, items: Ints) -> task.Evaluation:
+    def _hits(self, logits: "Callable[[Ints, Ints], torch.Tensor]", users: Ints, items: Ints) -> task.Evaluation:
         """Return held-out loss and the share among the first ten of a hundred items (He et al., section 4.1)."""
         import torch
 

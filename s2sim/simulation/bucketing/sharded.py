@@ -127,7 +127,7 @@ class Fsdp(ShardedDiscipline):
 
     def groups(self, nodes: Sequence[int]) -> Groups:
         """Return the ranks of each node for ``shard=node``; refuse nodes that do not fit the options."""
-        if self.secondary:
+        if self.secondary and len(nodes) > 1:
             _by_node(nodes, "secondary=true")
         return _by_node(nodes, "shard=node") if self.shard == "node" else ()
 

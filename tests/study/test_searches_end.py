@@ -1,0 +1,115 @@
+"""Searches over rates change what an override changes, and end where nothing can run; the answer stays."""
+
+import pytest
+
+import s2sim
+from s2sim.errors import S2SimError
+from s2sim.experiment import run as experiment_run
+from s2sim.experiment.rate_curve import limiting_rate, rate_of
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.read_file import load_shape
+
+TRACE = "synthetic:density=0.05,rows=20000,width=16,layers=1,dense=0"
+MIXED = """
+extends = "leaf-spine"
+name = "mixed"
+[node]
+gpus = 2
+[nic]
+rate = "{first}"
+[[nodes]]
+count = 1
+[[nodes]]
+[nodes.nic]
+rate = "10Gbps"
+"""
+
+
+@pytest.fixture
+def mixed(tmp_path):
+    path = tmp_path / "mixed.toml"
+    path.write_text(MIXED.format(first="100Gbps"), "utf-8")
+    return path
+
+
+def pays_at(result, rate_Bps):
+    """Return whether the sentence on rates says that union pays at one of them."""
+    crossings = [each.at_Bps for each in result.verdict.break_even if each.reducer == "union"]
+    first = next((each.direction for each in result.verdict.break_even if each.reducer == "union"), None)
+    if first is None:
+        return "pays at any" in result.verdict.pays["union"]
+    pays = first == "below"
+    for at in sorted(crossings):
+        if rate_Bps > at:
+            pays = not pays
+    return pays
+
+
+@pytest.mark.parametrize("rate", ["1Gbps", "25Gbps", "400Gbps"])
+def test_a_run_at_a_rate_says_what_was_foretold_where_some_nodes_keep_their_own(mixed, rate):
+    foretold = s2sim.run(str(mixed), workers=6, trace=TRACE, reducers=["union"])
+    there = s2sim.run(str(mixed), workers=6, trace=TRACE, reducers=["union"], overrides=[f"nic.rate={rate}"])
+    rate_Bps = float(rate.removesuffix("Gbps")) * 1.25e8
+    wins = there.verdict.decision == "use"
+    assert wins == pays_at(foretold, rate_Bps)
+
+
+def test_a_rate_that_no_node_follows_is_not_searched(mixed):
+    shape = load_shape(str(mixed), ["nodes.0.nic.rate=50Gbps"])
+    cluster = build_cluster(shape, 6)
+    assert limiting_rate(cluster) is None
+    # The first node alone follows nothing either; of two nodes one does.
+    followed = build_cluster(load_shape(str(mixed), []), 6)
+    assert (limiting_rate(followed), rate_of(followed, "nic.rate")) == ("nic.rate", 12.5e9)
+
+
+@pytest.mark.slow
+def test_faults_end_a_search_where_links_have_no_room():
+    spec = {"workers": 8, "trace": TRACE, "reducers": ["union"], "faults": ["background:load=0.3,size=64KiB"]}
+    result = s2sim.run("leaf-spine", **spec)
+    assert "nic.rate" in result.verdict.pays["union"]
+    with pytest.raises(S2SimError, match="it carries at most load="):
+        s2sim.run("leaf-spine", **spec, overrides=["nic.rate=3.2Tbps"], break_even=False)
+
+
+def test_a_search_that_fails_leaves_the_answer(monkeypatch):
+    def fail(*_):
+        raise S2SimError("nothing runs at 1 Bps")
+
+    monkeypatch.setattr(experiment_run, "scan_rates", fail)
+    curves = {}
+    result = s2sim.run("leaf-spine", workers=8, trace=TRACE, reducers=["union"], curves=curves)
+    assert result.verdict.best == "union"
+    assert "the search for break-even ended early: nothing runs at 1 Bps" in result.notes
+    assert not curves
+
+
+@pytest.mark.parametrize("option", ["shard=node", "secondary=true"])
+def test_shards_of_unlike_nodes_are_refused_before_anything_runs(option, monkeypatch):
+    monkeypatch.setattr(experiment_run, "record", None)
+    asked = {"profile": "resnet-18", "discipline": f"fsdp:{option}", "reducers": ["fp16"]}
+    with pytest.raises(S2SimError, match="take workers that fill their nodes"):
+        s2sim.run("dgx-a100", workers=12, **asked)
+
+
+def test_what_only_training_judges_is_named_where_nothing_else_gains():
+    result = s2sim.run("ring", workers=2, trace=TRACE, reducers=["dense:h=4"], break_even=False)
+    assert result.verdict.decision == "do not compress"
+    assert "only training can tell whether dense:h=4" in result.verdict.lines[0]
+
+
+@pytest.mark.parametrize(("library", "has"), [("nccl", True), ("gloo", False), ("mpi", False)])
+@pytest.mark.parametrize("size_bytes", [1 << 10, 1 << 20, 1 << 27])
+def test_intervals_begin_at_bounds_and_are_of_what_curves_were_fitted_to(library, has, size_bytes):
+    cluster = "tcp-10g" if library != "nccl" else "dgx-a100"
+    found = s2sim.run_collective("all_reduce", topology=cluster, workers=24, size_bytes=size_bytes, library=library)
+    assert (found.band is not None) is has
+    if found.band is not None:
+        assert found.lower_bound_s <= found.band.low_s <= found.time_s <= found.band.high_s
+
+
+def test_links_of_switches_that_reduce_name_no_pair():
+    found = s2sim.run_collective(
+        "all_reduce", topology="dgx-h100", workers=16, size_bytes=1 << 26, library="nccl", algorithm="nvls-tree"
+    )
+    assert all(flow.src != flow.dst for load in found.bottlenecks for flow in load.shared_by)
