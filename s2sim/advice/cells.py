@@ -10,7 +10,7 @@ from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import command_of
 from s2sim.experiment.costs import Gate
 from s2sim.experiment.json_form import LEFT_OUT
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import ProgressWatcher, tell
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run import run
 from s2sim.experiment.spec import RunSpec
@@ -65,7 +65,7 @@ class Runs:
                 self._known[spec] = error
                 self.refused[command_of(spec)] = str(error)
             self._progress.advance()
-            self._progress.tell(command_of(spec))
+            tell(self._progress, command_of(spec))
         result = self._known[spec]
         if isinstance(result, S2SimError):
             raise result

@@ -21,9 +21,6 @@ class ProgressWatcher:
     def stop(self) -> None:
         """End the last phase."""
 
-    def tell(self, line: str) -> None:
-        """Show the line of a result that is finished."""
-
 
 def watched(watcher: ProgressWatcher, what: str, items: Collection[T]) -> Iterator[T]:
     """Yield items, of which each is a step of a phase."""
@@ -32,6 +29,13 @@ def watched(watcher: ProgressWatcher, what: str, items: Collection[T]) -> Iterat
         yield item
         watcher.advance()
     watcher.stop()
+
+
+def tell(watcher: ProgressWatcher, line: str) -> None:
+    """Tell a watcher who listens, by a method ``tell``, of a result that is finished."""
+    listens = getattr(watcher, "tell", None)
+    if listens is not None:
+        listens(line)
 
 
 SILENT = ProgressWatcher()

@@ -14,7 +14,7 @@ from s2sim.experiment.costs import Gate, accept_any, run_cost
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.notes import caveats_of, run_notes, warn_of_idle_library_options
 from s2sim.experiment.prediction import predict, record
-from s2sim.experiment.progress import SILENT, ProgressWatcher
+from s2sim.experiment.progress import SILENT, ProgressWatcher, tell
 from s2sim.experiment.rate_curve import RateCurves, limiting_rate, rate_curves_of, rate_of
 from s2sim.experiment.record import describe_gradients
 from s2sim.experiment.recording_store import recordings_content
@@ -184,7 +184,7 @@ def spec_of(
 
 def _tell_row(progress: ProgressWatcher, row: Row) -> None:
     where = format_number_of(row.workers, "worker")
-    progress.tell(f"{where}, {row.reducer}: {format_seconds(judged_time_s(row))}")
+    tell(progress, f"{where}, {row.reducer}: {format_seconds(judged_time_s(row))}")
 
 
 def _check_timeline_rank(rank: int | None, scenario: ReducerScenario, ranks: int) -> None:
