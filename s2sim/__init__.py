@@ -41,30 +41,32 @@ __version__ = "0.1.0"
 
 _HOMES = {
     "RunSpec": "s2sim.experiment.spec",
+    "S2SimError": "s2sim.errors",
+    "S2SimWarning": "s2sim.errors",
+    "advise": "s2sim.advice.advise",
+    "compare": "s2sim.experiment.stages",
+    "predict": "s2sim.experiment.stages",
+    "record": "s2sim.experiment.stages",
     "reduce_once": "s2sim.reducers.run",
     "reduce_steps": "s2sim.reducers.run",
     "run": "s2sim.experiment.run",
-    "record": "s2sim.experiment.stages",
-    "predict": "s2sim.experiment.stages",
-    "compare": "s2sim.experiment.stages",
-    "sweep": "s2sim.sweeps.sweep",
-    "advise": "s2sim.advice.advise",
+    "run_calibration": "s2sim.validation.calibrate",
     "run_collective": "s2sim.traffic.collective_run",
     "run_flows": "s2sim.traffic.flows",
-    "run_regimes": "s2sim.regimes.run",
     "run_papers": "s2sim.claims.paper",
-    "run_validation": "s2sim.validation.validate_curves",
-    "run_calibration": "s2sim.validation.calibrate",
-    "train": "s2sim.training.run",
+    "run_regimes": "s2sim.regimes.run",
     "run_topologies": "s2sim.experiment.topologies",
+    "run_validation": "s2sim.validation.validate_curves",
+    "sweep": "s2sim.sweeps.sweep",
+    "train": "s2sim.training.run",
 }
 
 
-__all__ = sorted(["S2SimError", "S2SimWarning", "__version__", *_HOMES])  # noqa: PLE0605 (of texts, by their homes)
+__all__ = list(_HOMES)
 
 
 def __dir__() -> list[str]:
-    return __all__
+    return sorted([*__all__, "__version__"])
 
 
 def __getattr__(name: str) -> Any:

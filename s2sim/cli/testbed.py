@@ -157,6 +157,7 @@ def run_command(
     model: str | None = None,
     module: str | None = None,
     batch: int | None = None,
+    text: list[str] | None = None,
     bucket: str = "25MiB",
     repeats: int = 30,
     budget: str = "2s",
@@ -175,15 +176,15 @@ def run_command(
     from s2sim.testbed import settings
     from s2sim.testbed.measure import Repetitions
     from s2sim.testbed.measured import read_measured
-    from s2sim.testbed.series import MeasurementPlan, measure_series
+    from s2sim.testbed.series import measure_series
     from s2sim.testbed.training import Training
     from s2sim.validation.calibrate_codecs import calibrate_hooks
 
     check_targets(json=json)
     limit_bytes = units.parse_option("--bucket", units.parse_size_bytes, bucket)
-    trained = Training(model, module, batch, limit_bytes, seed) if model or module else None
-    if trained is None and batch is not None:
-        raise OptionError(f"--batch {batch} is of --what training, with --module FILE.py:FUNCTION or --model NAME")
+    trained = Training(model, module, batch, limit_bytes, seed, tuple(text or ())) if model or module else None
+    if trained is None and (batch is not None or text):
+        raise OptionError("--batch and --text are of --what training, with --module FILE.py:FUNCTION or --model NAME")
     wanted = settings.RequestedMeasurements(
         settings.parse_kinds(what),
         tuple(collective or settings.COLLECTIVES_BY_DEFAULT),
@@ -193,8 +194,9 @@ def run_command(
         units.parse_option("--compute", units.parse_time_ps, compute) / units.PS_PER_S,
         trained,
         tuple(reducer or settings.HOOKS),
+        Repetitions(repeats, units.parse_option("--budget", units.parse_time_ps, budget) / units.PS_PER_S),
+        seed,
     )
-    effort = Repetitions(repeats, units.parse_option("--budget", units.parse_time_ps, budget) / units.PS_PER_S)
     counts = () if workers is None else parse_worker_list(workers)
     layouts = settings.choose_layouts(name, workers=counts, rate=rate, nodes=nodes, uplink=uplink)
     folder, rows = Path(out), 0
@@ -206,9 +208,8 @@ def run_command(
             progress.advance()
 
         try:
-            plan, line = MeasurementPlan(wanted.tasks, effort, seed, trained), shlex.join(["s2sim", *sys.argv[1:]])
-            existing, start = name is not None, progress.start
-            measure_series(folder, layouts, plan, command=line, existing=existing, start=start, advance=advance)
+            existing, start, line = name is not None, progress.start, shlex.join(["s2sim", *sys.argv[1:]])
+            measure_series(folder, layouts, wanted, command=line, existing=existing, start=start, advance=advance)
             if trained is not None:
                 calibrate_hooks(folder, trained.name, progress, anew=rows > 0)
         except KeyboardInterrupt:

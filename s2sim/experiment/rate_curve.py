@@ -82,11 +82,11 @@ class RateReplays:
         def plain_routes(ranks: int) -> RouteTable:
             return scenario.plain().route_table(ranks)
 
-        self._at, self._timer = at, timer
-        # Of some ranks on the plain cluster at a rate, by which extrapolation is checked.
-        self.plain_timer = cache(lambda rate_Bps, ranks: at(rate_Bps).plain().timer(ranks, plain_routes(ranks)))
-        # The time of a reducer's communication phase alone at a rate, in picoseconds.
-        self.phase_at = cache(lambda rate_Bps, reducer: self._executed(rate_Bps, reducer).replay.total_ps)
+        @cache
+        def plain_timer(rate_Bps: float, ranks: int) -> Timer:
+            return at(rate_Bps).plain().timer(ranks, plain_routes(ranks))
+
+        self._at, self._timer, self._plain_timer = at, timer, plain_timer
 
     def dense_at(self, rate_Bps: float) -> int:
         """Return dense's time in picoseconds."""
@@ -104,6 +104,14 @@ class RateReplays:
     def choices_at(self, reducer: str, load: float) -> tuple[tuple[str, str] | None, ...]:
         """Return what a library's estimates choose for dense and for a reducer at a known rate, 1 / ``load``."""
         return self._choices[1 / load, self._dense] + self._choices[1 / load, reducer]
+
+    def plain_timer(self, rate_Bps: float, ranks: int) -> Timer:
+        """Return the timer of some ranks on the plain cluster at a rate, by which extrapolation is checked."""
+        return self._plain_timer(rate_Bps, ranks)
+
+    def phase_at(self, rate_Bps: float, reducer: str) -> int:
+        """Return the time of a reducer's communication phase alone in picoseconds."""
+        return self._executed(rate_Bps, reducer).replay.total_ps
 
     def highest_possible(self, own_Bps: float, highest_Bps: float) -> float:
         """Return the highest rate up to ``highest_Bps``, to 2 %, at which the network carries what its faults send."""

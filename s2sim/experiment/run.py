@@ -249,6 +249,7 @@ def resolve_checked(spec: RunSpec) -> ReducerScenario:
     for workers in spec.workers:
         cluster = scenario.cluster(scenario.ranks_of(workers))
         if scenario.training is not None and isinstance(scenario.training.discipline, ShardedDiscipline):
+            # Nodes that its options do not fit are refused before anything runs.
             scenario.training.discipline.groups(cluster.node_of_rank.tolist())
     scenario.warn_of_idle_overrides(scenario.ranks_of(max(spec.workers)))
     if spec.steps == 1:

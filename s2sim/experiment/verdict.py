@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from s2sim import units
 from s2sim.experiment.break_even import LOWEST_BPS, BreakEvenScan
 from s2sim.experiment.choice import ONLY_TRAINING, WORTHWHILE, Candidate, Choice, candidates_of, choose
 from s2sim.experiment.judgement import judge
@@ -14,15 +15,6 @@ from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import CodecBasis, RunSpec
 from s2sim.libraries.lowering_tables import IDEAL
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline
-from s2sim.units import (
-    brief_seconds,
-    enumerate_words,
-    format_number_of,
-    format_percent,
-    format_rate,
-    format_ratio,
-    format_seconds,
-)
 
 CODECS_AS = {"published": "codecs as published code", "framework": "codecs as a framework starts them"}
 
@@ -33,17 +25,17 @@ def describe_overlap(dense: Row, compute: str | None) -> str | None:
         iteration = dense.iteration
         streams = ", codec beside compute" if iteration.streams > 1 else ""
         whose = "" if compute is None else f", {compute}"
-        return f"{iteration.discipline} in {format_number_of(iteration.buckets, 'bucket')}{streams}{whose}"
+        return f"{iteration.discipline} in {units.format_number_of(iteration.buckets, 'bucket')}{streams}{whose}"
     if dense.iteration_s is None:
         return None
-    return f"{format_seconds(dense.iteration_s - dense.time_s.total)} of compute without overlap"
+    return f"{units.format_seconds(dense.iteration_s - dense.time_s.total)} of compute without overlap"
 
 
 def describe_hidden(dense: Row, behind: str) -> str | None:
     """Return the share of dense's communication that is hidden behind ``behind`` as text; None if nothing is."""
     if dense.iteration is None or not dense.iteration.hidden_communication:
         return None
-    return f"dense hides {format_percent(dense.iteration.hidden_share)} of its communication behind {behind}"
+    return f"dense hides {units.format_percent(dense.iteration.hidden_share)} of its communication behind {behind}"
 
 
 def exposed_share(dense: Row) -> float:
@@ -151,9 +143,8 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
             return f"Do not compress: {hidden}{left}."
         faster = f"nothing {compared}with an acceptable error is faster"
         judged = _unjudged_text(candidates, baseline)
-        return (
-            f"Do not compress: {f'{hidden}, and {faster}' if hidden is not None else f'{faster} than dense'}{judged}."
-        )
+        found = f"{faster} than dense" if hidden is None else f"{hidden}, and {faster}"
+        return f"Do not compress: {found}{judged}."
     text = f"Use {_with_reason(choice.best, max_error)}"
     if choice.without is not None:
         text += f", else {_fallback_text(choice.without, choice.lossy, max_error)}"
@@ -209,7 +200,7 @@ def _with_reason(candidate: Candidate, max_error: float | None) -> str:
 
 def _error_text(candidate: Candidate) -> str:
     """Return an error, or between what it lies."""
-    return " to ".join(format_ratio(each, 2) for each in candidate.error_range or [candidate.loss])
+    return " to ".join(units.format_ratio(each, 2) for each in candidate.error_range or [candidate.loss])
 
 
 def _gain_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictContext, bands: Mapping[str, str]) -> str:
@@ -218,7 +209,7 @@ def _gain_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictCo
     where = _scope_text(dense, known)
 
     def time(each: Candidate) -> str:
-        return f"{brief_seconds(each.time_s)}{bands.get(each.name, '')}"
+        return f"{units.brief_seconds(each.time_s)}{bands.get(each.name, '')}"
 
     def gain(each: Candidate) -> str:
         return f"{baseline.time_s / each.time_s:.2f}x" if each.time_s else "free"
@@ -273,7 +264,7 @@ def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> st
         parts += _pays_lines([about, None if choice.without is None else choice.without.best], known)
         if known.scan.ceiling is not None:
             rate_Bps, limit = known.scan.ceiling
-            parts.append(f"above {format_rate(rate_Bps)} {limit} limits communication")
+            parts.append(f"above {units.format_rate(rate_Bps)} {limit} limits communication")
     if choice.faster is not None:
         more = choice.best.time_s / choice.faster.time_s
         faster = f"{choice.faster.name}, {more:.2f}x as fast as {choice.best.name}"
@@ -313,19 +304,21 @@ def pays_text(reducer: str, scan: BreakEvenScan) -> str | None:
     pays_first = scan.pays_at_ends[reducer][0]
     if not crossings:
         often = "pays at any" if pays_first else "pays at no"
-        return f"{often} {scan.field} from {format_rate(LOWEST_BPS)} to {format_rate(scan.highest_Bps)}{given}"
+        ends = " to ".join(map(units.format_rate, (LOWEST_BPS, scan.highest_Bps)))
+        return f"{often} {scan.field} from {ends}{given}"
     edges: list[float | None] = [*([None] if pays_first else []), *crossings]
     if len(edges) % 2:
         edges.append(None)
     spans = [_span(edges[place], edges[place + 1]) for place in range(0, len(edges), 2)]
-    return f"pays {enumerate_words(spans)} of {scan.field}{given}"
+    return f"pays {units.enumerate_words(spans)} of {scan.field}{given}"
 
 
 def _span(low: float | None, high: float | None) -> str:
     if low is None:
         assert high is not None
-        return f"below {format_rate(high)}"
-    return f"above {format_rate(low)}" if high is None else f"from {format_rate(low)} to {format_rate(high)}"
+        return f"below {units.format_rate(high)}"
+    first = units.format_rate(low)
+    return f"above {first}" if high is None else f"from {first} to {units.format_rate(high)}"
 
 
 def give_verdicts(

@@ -60,7 +60,7 @@ class MeasuredTiming:
     low_s: _Seconds
     high_s: _Seconds
     # Of the median, seconds that the slowest rank spends outside of collectives and of spinning; 0 of collectives. Of
-    # training those of the hook, in the mean.
+    # training those of the reducer in its hook, copies of gradients left out, in the mean.
     codec_s: _Seconds
     # Bytes that TCP of the rank with most has sent in one repetition, payload and framing of the library.
     sent_bytes: _Bytes

@@ -4,7 +4,7 @@ import os
 import platform
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, astuple, dataclass, replace
+from dataclasses import asdict, astuple, replace
 from datetime import UTC, datetime
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -13,22 +13,12 @@ from typing import Any
 from s2sim.errors import S2SimError
 from s2sim.pytorch.launch import ProcessPlace, run_job
 from s2sim.testbed.layout import NetworkLayout, places
-from s2sim.testbed.measure import MeasurementTask, Repetitions, run_tasks
+from s2sim.testbed.measure import MeasurementTask, run_tasks
 from s2sim.testbed.measured import Kind, MeasuredSetting, MeasuredTiming, add_setting, add_timed, read_existing
-from s2sim.testbed.training import Training, prepare_recorded, run_trainings
+from s2sim.testbed.settings import RequestedMeasurements
+from s2sim.testbed.training import prepare_recorded, run_trainings
 
 _LONGEST_ROW_S, _LONGEST_RECORDING_S = 120.0, 600.0
-
-
-@dataclass(frozen=True, slots=True)
-class MeasurementPlan:
-    """What is measured on each testbed, and how thoroughly."""
-
-    # Returns what is to be measured between so many workers, by kind.
-    tasks: Callable[[int], Mapping[Kind, Sequence[MeasurementTask]]]
-    effort: Repetitions
-    seed: int = 0  # Of what reducers draw
-    training: Training | None = None  # What is trained, of the kind ``training``
 
 
 def current_setting(layout: NetworkLayout, command: str) -> MeasuredSetting:
@@ -50,7 +40,9 @@ def current_setting(layout: NetworkLayout, command: str) -> MeasuredSetting:
     )
 
 
-def missing_tasks(folder: Path, setting: MeasuredSetting, plan: MeasurementPlan) -> dict[Kind, list[MeasurementTask]]:
+def missing_tasks(
+    folder: Path, setting: MeasuredSetting, wanted: RequestedMeasurements
+) -> dict[Kind, list[MeasurementTask]]:
     """Return by kind the tasks without a row in the folder; `S2SimError` if its setting of this name differs."""
     have = read_existing(folder)
     for old in have.settings:
@@ -59,7 +51,7 @@ def missing_tasks(folder: Path, setting: MeasuredSetting, plan: MeasurementPlan)
                 f"{folder} has a setting {setting.name!r} of another machine, network or version: give another folder"
             )
     found: dict[Kind, list[MeasurementTask]] = {}
-    for kind, tasks in plan.tasks(setting.workers).items():
+    for kind, tasks in wanted.tasks(setting.workers).items():
         rows = [row for row in have.of(kind) if row.setting == setting.name]
         done = {(row.what, row.trace, row.compute_s, row.payload_bytes) for row in rows}
         if todo := [task for task in tasks if astuple(task) not in done]:
@@ -72,7 +64,7 @@ def measure_testbed(
     setting: MeasuredSetting,
     places: Sequence[ProcessPlace],
     todo: Mapping[Kind, Sequence[MeasurementTask]],
-    plan: MeasurementPlan,
+    wanted: RequestedMeasurements,
     done: Callable[[], None] = lambda: None,
 ) -> None:
     """Measure tasks, with one start of processes a kind; workers without a processor each sleep rather than compute."""
@@ -84,24 +76,24 @@ def measure_testbed(
             add_timed(folder, kind, MeasuredTiming(setting.name, **asdict(tasks[told["number"]]), **told["summary"]))
             done()
 
-        arguments: dict[str, Any] = {"tasks": [asdict(task) for task in tasks], "effort": asdict(plan.effort)}
+        arguments: dict[str, Any] = {"tasks": [asdict(task) for task in tasks], "effort": asdict(wanted.effort)}
         job = f"{run_tasks.__module__}:{run_tasks.__name__}"
         # Between two rows no process tells anything; over a slow network one takes a while.
-        timeout_s = _LONGEST_ROW_S + 2 * plan.effort.budget_s
+        timeout_s = _LONGEST_ROW_S + 2 * wanted.effort.budget_s
         if kind == "training":
-            assert plan.training is not None
-            place = prepare_recorded(folder, plan.training.name, setting.workers, setting.name)
-            arguments |= {"training": asdict(plan.training), "recorded": None if place is None else str(place)}
+            assert wanted.training is not None
+            place = prepare_recorded(folder, wanted.training.name, setting.workers, setting.name)
+            arguments |= {"training": asdict(wanted.training), "recorded": None if place is None else str(place)}
             job, timeout_s = f"{run_trainings.__module__}:{run_trainings.__name__}", timeout_s + _LONGEST_RECORDING_S
         else:
-            arguments |= {"spin": setting.workers <= setting.processors, "seed": plan.seed}
+            arguments |= {"spin": setting.workers <= setting.processors, "seed": wanted.seed}
         run_job(job, arguments, places, timeout_s=timeout_s, hear=hear)
 
 
 def measure_series(
     folder: Path,
     layouts: Sequence[NetworkLayout],
-    plan: MeasurementPlan,
+    wanted: RequestedMeasurements,
     *,
     command: str,
     existing: bool = False,
@@ -115,11 +107,11 @@ def measure_series(
     """
     from s2sim.testbed.network import temporary_testbed
 
-    todo = [(layout, missing_tasks(folder, current_setting(layout, command), plan)) for layout in layouts]
+    todo = [(layout, missing_tasks(folder, current_setting(layout, command), wanted)) for layout in layouts]
     for number, (layout, tasks) in enumerate(todo, 1):
         if not tasks:
             continue
         start(sum(map(len, tasks.values())), f"testbed {layout.name}, {number} of {len(todo)} (rows)")
         block: AbstractContextManager[Any] = nullcontext() if existing else temporary_testbed(layout)
         with block:
-            measure_testbed(folder, current_setting(layout, command), places(layout), tasks, plan, advance)
+            measure_testbed(folder, current_setting(layout, command), places(layout), tasks, wanted, advance)

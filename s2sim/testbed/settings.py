@@ -3,14 +3,14 @@
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import product
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.testbed.layout import NetworkLayout
-from s2sim.testbed.measure import COLLECTIVES, ITEM_BYTES, MeasurementTask, collective_task
+from s2sim.testbed.measure import COLLECTIVES, ITEM_BYTES, MeasurementTask, Repetitions, collective_task
 from s2sim.testbed.measured import KINDS, Kind
-from s2sim.testbed.training import Training, check_hook
+from s2sim.testbed.training import Training, check_hook, gradient_bytes
 from s2sim.units import parse_option, parse_rate_Bps, parse_size_bytes
 
 REDUCERS = ("dense", "fp16", "union", "gather-rows", "owner-reduce", "topk", "s2", "s2-exact")
@@ -83,7 +83,7 @@ def _rate_label(rate_Bps: float) -> str:
 
 @dataclass(frozen=True, slots=True)
 class RequestedMeasurements:
-    """What is to be measured on every testbed."""
+    """What is to be measured on every testbed, and how thoroughly."""
 
     kinds: tuple[Kind, ...]
     collectives: tuple[str, ...] = COLLECTIVES_BY_DEFAULT  # By name
@@ -93,6 +93,8 @@ class RequestedMeasurements:
     compute_s: float = 0.05  # Seconds that ranks compute before they reduce, in iterations
     training: Training | None = None
     hooks: tuple[str, ...] = HOOKS  # With which it is trained, see `s2sim.testbed.training.check_hook`
+    effort: Repetitions = field(default_factory=Repetitions)
+    seed: int = 0  # Of what reducers draw
 
     def __post_init__(self) -> None:
         for name in self.collectives:
@@ -128,7 +130,7 @@ class RequestedMeasurements:
                 tasks = [collective_task(name, size, workers) for name, size in pairs]
             elif kind == "training":
                 assert self.training is not None
-                about = (self.training.name, 0.0, self.training.payload_bytes())
+                about = (self.training.name, 0.0, gradient_bytes(self.training))
                 tasks = [MeasurementTask(hook, *about) for hook in self.hooks]
             else:
                 from s2sim.gradients.synthetic import load_trace

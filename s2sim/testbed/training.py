@@ -5,11 +5,11 @@ import shutil
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 from math import ceil
 from pathlib import Path
 from typing import Any
-
-import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.profiles.read import RecordedJob
@@ -33,21 +33,24 @@ class Training:
     batch: int | None = None  # Samples of one rank's mini-batch; None for what the model says
     bucket_bytes: int = 25 << 20  # Limit of DDP's buckets
     seed: int = 0
+    text: tuple[str, ...] = ()  # Paths of what a language model learns from
 
     @property
     def name(self) -> str:
         """What rows and the folder of the recorded job call it."""
-        seed = f"-seed{self.seed}" if self.seed else ""
-        text = f"{self.model or self.module}-batch{self.batch or ''}-bucket{self.bucket_bytes}{seed}"
-        return re.sub(r"[^\w.=-]+", "-", text.replace(".py", "")).strip("-.")
+        parts = [self.model or self.module, *self.text, f"batch{self.batch or ''}", f"bucket{self.bucket_bytes}"]
+        whole = "-".join(map(str, parts + [f"seed{self.seed}"] * bool(self.seed)))
+        return re.sub(r"[^\w.=-]+", "-", whole.replace(".py", "")).strip("-.")
 
     def subject(self) -> TrainingSubject:
         """Return module, loss and optimizer; `OptionError` or `S2SimError` if there are none."""
-        return subject_maker(self.model, self.module, self.batch, (), self.seed)("cpu")
+        return subject_maker(self.model, self.module, self.batch, [*map(Path, self.text)], self.seed)("cpu")
 
-    def payload_bytes(self) -> int:
-        """Return the bytes of its dense gradient in float32."""
-        return 4 * sum(each.numel() for each in self.subject().module.parameters() if each.requires_grad)
+
+@cache
+def gradient_bytes(training: Training) -> int:
+    """Return the bytes of the dense gradient of a training in float32."""
+    return 4 * sum(each.numel() for each in training.subject().module.parameters() if each.requires_grad)
 
 
 def check_hook(text: str) -> None:
@@ -155,12 +158,15 @@ def _time_training(training: Training, what: str, rank: int, ranks: int, effort:
 
     ddp, _, iterate = _distribute(training, rank, ranks)
     state = _add_hook(ddp, what, training.seed)
-    took_s = 0.0
-    for number in range(_WARM_UPS):
-        begin_s = time.perf_counter()
-        iterate(number)
-        took_s = time.perf_counter() - begin_s
-    slowest = torch.tensor([took_s], dtype=torch.float64)
+
+    def run(numbers: range) -> list[float]:
+        marks_s = [time.perf_counter()]
+        for number in numbers:
+            iterate(number)
+            marks_s.append(time.perf_counter())
+        return [end_s - begin_s for begin_s, end_s in pairwise(marks_s)]
+
+    slowest = torch.tensor([run(range(_WARM_UPS))[-1]], dtype=torch.float64)
     dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
     repeats = min(effort.repeats, max(MIN_REPEATS, ceil(effort.budget_s / slowest.item())))
 
@@ -168,11 +174,8 @@ def _time_training(training: Training, what: str, rank: int, ranks: int, effort:
         codec_s = 0.0 if state is None else state.reducing_s - state.waited_s
         return [codec_s, sent_bytes(), time.process_time()]
 
-    before, marks_s = counters(), [time.perf_counter()]
-    for number in range(_WARM_UPS, _WARM_UPS + repeats):
-        iterate(number)
-        marks_s.append(time.perf_counter())
-    here = [*np.diff(marks_s).tolist(), *((b - a) / repeats for a, b in zip(before, counters(), strict=True))]
+    before, times_s = counters(), run(range(_WARM_UPS, _WARM_UPS + repeats))
+    here = [*times_s, *((after - old) / repeats for old, after in zip(before, counters(), strict=True))]
     everywhere = torch.empty(ranks * len(here), dtype=torch.float64)
     dist.all_gather_into_tensor(everywhere, torch.tensor(here, dtype=torch.float64))
     rows = everywhere.numpy().reshape(ranks, -1)

@@ -12,11 +12,11 @@ from typing import Any, NamedTuple
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment import stages
 from s2sim.experiment.json_form import finite
+from s2sim.experiment.prediction import recorded_error
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
-from s2sim.libraries.constants import ConstantOverrides
 from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds, MeasuredTiming
 from s2sim.testbed.training import PYTORCH, find_recorded
-from s2sim.uncertainty.machine_fit import FittedConstant
+from s2sim.uncertainty.machine_fit import FittedConstant, HostFit
 from s2sim.validation.compare_log_result import LARGE_BYTES
 from s2sim.validation.testbed_fit import (
     collective_s,
@@ -247,9 +247,8 @@ def predict_iterations(setting: MeasuredSetting, job: Path, reducers: Sequence[s
         topology.write_text(setting_toml(setting), "utf-8")
         recorded = stages.record(str(topology), workers=setting.workers, reducers=reducers, recorded=str(job))
         found = stages.predict(recorded)
-    training, times_s = found.scenario.training, {row.reducer: row.iteration_s for row in found.state.rows}
-    error = 0.0 if training is None or training.recorded is None else training.recorded.error
-    known = {name: time_s for name, time_s in times_s.items() if time_s is not None}
+    known = {row.reducer: row.iteration_s for row in found.state.rows if row.iteration_s is not None}
+    error = recorded_error(found.scenario) or 0.0
     return {name: PredictedIteration(time_s, job.parent.name, error) for name, time_s in known.items()}
 
 
@@ -265,24 +264,22 @@ def compare_testbeds(
     first; PyTorch's own hooks are not predicted, and neither is training without a folder.
     """
     chosen = setting_named(measured, calibrate_on)
-    own: ConstantOverrides = ()
-    constants: tuple[FittedConstant, ...] = ()
-    if not measured.training or measured.collectives or measured.reducers or measured.iterations:
-        fit = fit_setting(chosen, measured.collectives, progress)
-        own, constants = fit.own, fit.constants
+    simulated = measured.collectives or measured.reducers or measured.iterations or not measured.training
+    fit = fit_setting(chosen, measured.collectives, progress) if simulated else HostFit((), (), 0.0, 0.0)
     settings = {setting.name: setting for setting in measured.settings}
     codecs = {
-        (row.what, row.trace): measured_codec_time(chosen, row, own)
+        (row.what, row.trace): measured_codec_time(chosen, row, fit.own)
         for row in (*measured.iterations, *measured.reducers)
         if row.setting == chosen.name
     }
     rows = [(kind, row) for kind in KINDS for row in measured.of(kind)]
     trained = predict_trainings(measured, folder, chosen.name, progress)
+    left_out = sum(row not in trained and not row.what.startswith(PYTORCH) for row in measured.training)
     points, unmeasured = [], set()
     for kind, row in watched(progress, "predicting", rows):
         setting, seen, undecided_below = settings[row.setting], row.setting == chosen.name, 0.0
         if kind == "collectives":
-            predicted_s = collective_s(setting, row.what, row.payload_bytes, own)
+            predicted_s = collective_s(setting, row.what, row.payload_bytes, fit.own)
         elif kind == "training":
             if row not in trained:
                 continue
@@ -291,7 +288,7 @@ def compare_testbeds(
         else:
             codec = codecs.get((row.what, row.trace))
             unmeasured |= {row.what} if codec is None else set()
-            exchanged_s = exchange_s(setting, row.what, row.trace, own)
+            exchanged_s = exchange_s(setting, row.what, row.trace, fit.own)
             predicted_s = row.compute_s + (exchanged_s + predict_codec_s(setting, row, codec))
         cluster = setting.name, setting.workers, setting.nodes, setting.rate_Bps, setting.uplink_Bps
         work = row.what, row.trace, row.compute_s, row.payload_bytes
@@ -309,11 +306,12 @@ def compare_testbeds(
     )
     return PredictionComparison(
         chosen.name,
-        constants,
+        fit.constants,
         tuple(points),
         win_predictions(exchanged),
         break_even_rates(exchanged),
         (codecs_note,) * any(point.kind != "training" for point in exchanged)
         + (unmeasured_note,) * bool(unmeasured)
-        + (training_note,) * bool(trained),
+        + (training_note,) * bool(trained)
+        + (f"{left_out} rows of training are left out, as no recording of them is in the folder",) * bool(left_out),
     )

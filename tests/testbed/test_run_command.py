@@ -39,7 +39,8 @@ needs_a_testbed = pytest.mark.skipif(
         ([*TRAINING, "--reducer", "torch:powersgd:rank=x"], "PyTorch's own are"),
         ([*TRAINING, "--reducer", "embrace"], "leaves every rank with its own part of the gradient"),
         ([*TRAINING, "--reducer", "torch:powersgd:rank=0"], "PyTorch's own are"),
-        (["--workers", "2", "--batch", "8"], "--batch 8 is of --what training"),
+        (["--workers", "2", "--batch", "8"], "--batch and --text are of --what training"),
+        (["--workers", "2", "--what", "training", "--model", "lstm"], "name a file with --text"),
         ([*TRAINING, "--bucket", "1"], "--bucket: size '1' has no unit"),
     ],
 )

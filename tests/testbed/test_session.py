@@ -13,17 +13,18 @@ from s2sim.errors import S2SimError
 from s2sim.pytorch.launch import ProcessPlace
 from s2sim.testbed import series as session
 from s2sim.testbed.layout import NetworkLayout
-from s2sim.testbed.measure import COLLECTIVES, Repetitions, collective_task
+from s2sim.testbed.measure import COLLECTIVES, Repetitions
 from s2sim.testbed.measured import MeasuredSetting, add_setting, read_measured
-from s2sim.testbed.series import MeasurementPlan, current_setting, measure_testbed, missing_tasks
+from s2sim.testbed.series import current_setting, measure_testbed, missing_tasks
+from s2sim.testbed.settings import RequestedMeasurements
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs the extra torch")
 HERE = MeasuredSetting("lo", 2, 2, inf, inf, 2, "a CPU", "Linux", "2.6", "today", "s2sim")
 LOOPBACK = (ProcessPlace(), ProcessPlace())
 
 
-def collectives(workers):
-    return {"collectives": [collective_task(name, 4096, workers) for name in COLLECTIVES]}
+def collectives(effort):
+    return RequestedMeasurements(("collectives",), COLLECTIVES, (4096,), effort=effort)
 
 
 def children():
@@ -42,7 +43,7 @@ def children():
 @pytest.mark.slow
 @needs_torch
 def test_rows_stay_and_what_is_missing_is_measured(tmp_path):
-    plan = MeasurementPlan(collectives, Repetitions(3, 0.01))
+    plan = collectives(Repetitions(3, 0.01))
 
     def kill_one():
         os.kill(children()[-1], signal.SIGKILL)
@@ -78,7 +79,7 @@ def test_rows_stay_and_what_is_missing_is_measured(tmp_path):
 
 
 def test_a_setting_of_another_network_is_refused(tmp_path):
-    plan = MeasurementPlan(collectives, Repetitions())
+    plan = collectives(Repetitions())
     add_setting(tmp_path, HERE)
     assert len(missing_tasks(tmp_path, HERE, plan)["collectives"]) == len(COLLECTIVES)
     other = MeasuredSetting(
