@@ -67,25 +67,16 @@ def test_a_series_is_every_pair_of_counts_and_rates():
     assert (nodes.name, nodes.workers, nodes.nodes, nodes.uplink_Bps) == ("w8-n2-1000mbps-500mbps", 8, 2, 62.5e6)
 
 
+def run_on(megabits):
+    """Return the command for two workers at about a rate: another run of these tests has another testbed."""
+    return ["dev", "testbed", "run", "--workers", "2", "--rate", f"{megabits}.{os.getpid() % 1000:03}Mbps"]
+
+
 @pytest.mark.slow
 @needs_a_testbed
 def test_a_network_is_made_measured_and_removed(tmp_path, capsys):
     folder = tmp_path / "out"
-    # Another run of these tests at the same time has another testbed.
-    thousandths = os.getpid() % 1000
-    asked = [
-        "dev",
-        "testbed",
-        "run",
-        "--workers",
-        "2",
-        "--rate",
-        f"77.{thousandths:03}Mbps",
-        "--collective",
-        "all_reduce",
-        "--sizes",
-        "4KiB,1MiB",
-    ]
+    asked = [*run_on(77), "--collective", "all_reduce", "--sizes", "4KiB,1MiB"]
     asked += ["--repeats", "3", "--what", "collectives,iterations", "--reducer", "union", "--trace", "cnn"]
     asked += ["--compute", "20ms", "--out", str(folder)]
     assert main([*asked, "--json", "-"]) == 0
@@ -120,20 +111,7 @@ def make(batch, device):
 def test_training_is_recorded_measured_and_predicted(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     Path("mine.py").write_text(MODEL, "utf-8")
-    rate = f"50.{os.getpid() % 1000:03}Mbps"
-    asked = [
-        "dev",
-        "testbed",
-        "run",
-        "--workers",
-        "2",
-        "--rate",
-        rate,
-        "--what",
-        "training",
-        "--module",
-        "mine.py:make",
-    ]
+    asked = [*run_on(50), "--what", "training", "--module", "mine.py:make"]
     asked += ["--batch", "8", "--repeats", "3", "--out", "out"]
     hooks = ["dense", "fp16", "topk:density=0.01", "torch:fp16", "torch:powersgd:rank=2"]
     named = [word for hook in hooks for word in ("--reducer", hook)]
@@ -167,3 +145,6 @@ def test_training_is_recorded_measured_and_predicted(tmp_path, monkeypatch, caps
     assert all(abs(point["predicted_s"] / point["measured_s"] - 1) < 0.4 for point in told["points"][:2])
     assert told["calls"][0]["measured"] > 1.3
     assert told["calls"][0]["predicted"] > 1.3
+    shutil.rmtree("out/recorded")
+    assert main(["dev", "testbed", "compare", "out"]) == 0
+    assert "3 rows of training are left out, as no recording of them is in the folder" in capsys.readouterr().out
