@@ -61,12 +61,12 @@ _HOMES = {
     "train": "s2sim.training.run",
 }
 
-
 __all__ = list(_HOMES)
+__all__ += ["__version__"]
 
 
 def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+    return sorted(__all__)
 
 
 def __getattr__(name: str) -> Any:
