@@ -13,6 +13,7 @@ from s2sim.testbed.measured import read_measured
 from s2sim.testbed.settings import choose_layouts
 
 TRAINING = ["--workers", "2", "--what", "training", "--model", "cnn"]
+needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs the extra torch")
 needs_a_testbed = pytest.mark.skipif(
     os.geteuid() != 0 or shutil.which("tc") is None or find_spec("torch") is None,
     reason="needs root, iproute2 and the extra torch",
@@ -40,7 +41,9 @@ needs_a_testbed = pytest.mark.skipif(
         ([*TRAINING, "--reducer", "embrace"], "leaves every rank with its own part of the gradient"),
         ([*TRAINING, "--reducer", "torch:powersgd:rank=0"], "PyTorch's own are"),
         (["--workers", "2", "--batch", "8"], "--batch and --text are of --what training"),
-        (["--workers", "2", "--what", "training", "--model", "lstm"], "name a file with --text"),
+        pytest.param(
+            ["--workers", "2", "--what", "training", "--model", "lstm"], "name a file with --text", marks=needs_torch
+        ),
         ([*TRAINING, "--bucket", "1"], "--bucket: size '1' has no unit"),
     ],
 )
