@@ -127,14 +127,15 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
     max_error, hidden = known.max_error, describe_hidden(dense, known.behind)
     baseline = next(each for each in candidates if each.baseline)
     exact = any(each.exact and not each.baseline for each in candidates)
+    unjudged = _unjudged_text(candidates, choice.best if choice.decision == "use" else baseline, baseline)
     if choice.decision == "undecided":
         if choice.doubtful is not None:
-            return f"Undecided: {_too_small_gain_text(choice.doubtful, baseline)}."
+            return f"Undecided: {_too_small_gain_text(choice.doubtful, baseline)}{unjudged}."
         close = choice.runner_up
         assert close is not None
         gain = baseline.time_s / close.time_s - 1
         also = "" if hidden is None else f"; {hidden}"
-        return f"Undecided: {close.name} gains {gain:.1%}, which is too little for this model to tell{also}."
+        return f"Undecided: {close.name} gains {gain:.1%}, which is too little for this model to tell{also}{unjudged}."
     if choice.decision == "do not compress":
         compared = "" if exact else "that was compared "
         if hidden is not None and is_unbeatable(dense):
@@ -142,9 +143,8 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
             left = f", and {share:.1%} of an iteration is left to gain" if share >= _LISTED_SHARE else ""
             return f"Do not compress: {hidden}{left}."
         faster = f"nothing {compared}with an acceptable error is faster"
-        judged = _unjudged_text(candidates, baseline)
         found = f"{faster} than dense" if hidden is None else f"{hidden}, and {faster}"
-        return f"Do not compress: {found}{judged}."
+        return f"Do not compress: {found}{unjudged}."
     text = f"Use {_with_reason(choice.best, max_error)}"
     if choice.without is not None:
         text += f", else {_fallback_text(choice.without, choice.lossy, max_error)}"
@@ -155,14 +155,14 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
         text += f"; {_too_small_gain_text(choice.doubtful, baseline)}"
     elif choice.exact.baseline:
         text += "; nothing exact is clearly faster than dense" if exact else "; nothing exact was compared with dense"
-    return f"{text}."
+    return f"{text}{unjudged}."
 
 
-def _unjudged_text(candidates: Sequence[Candidate], baseline: Candidate) -> str:
-    """Return the fastest that no error judges, such as models of their own, if it gains."""
+def _unjudged_text(candidates: Sequence[Candidate], chosen: Candidate, baseline: Candidate) -> str:
+    """Return the fastest that no error judges, such as models of their own, if it gains on what is chosen."""
     of_training = [each for each in candidates if (each.rejected or "").endswith(ONLY_TRAINING)]
-    fastest = min(of_training, key=lambda each: each.time_s, default=baseline)
-    if not fastest.gains_on(baseline) or not fastest.time_s:
+    fastest = min(of_training, key=lambda each: each.time_s, default=chosen)
+    if not fastest.gains_on(chosen) or not fastest.time_s:
         return ""
     return f"; {ONLY_TRAINING} whether {fastest.name}, {baseline.time_s / fastest.time_s:.2f}x as fast, learns as well"
 

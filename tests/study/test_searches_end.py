@@ -113,3 +113,12 @@ def test_links_of_switches_that_reduce_name_no_pair():
         "all_reduce", topology="dgx-h100", workers=16, size_bytes=1 << 26, library="nccl", algorithm="nvls-tree"
     )
     assert all(flow.src != flow.dst for load in found.bottlenecks for flow in load.shared_by)
+
+
+def test_reducers_that_only_training_judges_are_named_beside_the_choice():
+    reducers = ["onebit-adam", "fp16"]
+    first = s2sim.run(
+        "ring", workers=4, reducers=reducers, trace="cnn", overrides=("nic.rate=1Gbps",), break_even=False
+    ).verdict.lines[0]
+    assert first.startswith("Use fp16")
+    assert "only training can tell whether onebit-adam" in first
