@@ -215,10 +215,12 @@ class NcclProfile(messages.ConstantsProfile):
         announced = largest_bytes / constants[f"protocol.{self.protocol}.share"] >= eager_bytes
         whole, (used, channels) = schedule.stage.whole, self.channels(schedule, cluster)
         chunk_bytes = np.inf if around else 0.0
-        if not around and whole is not None and whole.times > 1 and demand.kind != "all_reduce":
-            # Those for each post that a round waits for; that of the first chunk is part of the latency of its hops.
+        if not around and whole is not None and demand.kind != "all_reduce":
+            # A post sends a step of buffers; that of the first one is part of the latency of its hops.
+            bytes_a_round = float(whole.round.bytes.max(initial=0.0))
+            posts = ceil(bytes_a_round * whole.times / messages.step_bytes(self.protocol))
             rounds = int(whole.first.max(initial=0)) + whole.times
-            chunk_bytes = float(whole.round.bytes.max(initial=0.0)) * rounds / (whole.times - 1)
+            chunk_bytes = bytes_a_round * rounds / (posts - 1) if posts > 1 else 0.0
         return messages.Sending(announced, used / channels, chunk_bytes)
 
     def rates_of(self, cluster: Cluster) -> Hashable:

@@ -56,8 +56,8 @@ class Communicators:
     Every group of ranks has its own communicator. Calls that are posted on it at the same time and lower to launches of
     the same kinds are one launch if the library groups, as in a group call of NCCL: bytes add, latency is paid once. At
     most ``in_flight`` of a plan run on it concurrently, in the order in which they became ready; launches of different
-    groups do not wait for each other. A launch that nothing can disturb takes the timer's time; others share the
-    network. Work between launches is that of the busiest rank, concurrent with the ranks' own programs.
+    groups do not wait for each other. A launch that nothing can disturb, as one of a group that shares no link with
+    another, takes the timer's time; others share the network. Work between launches is that of the busiest rank, concurrent with the ranks' own programs.
 
     ``quiet()`` returns whether no rank will post before a collective ends. ``watcher`` is called with every message;
     ``disturbance`` changes the network; ``slowest`` scales local work. ``priorities`` has a number per call, of which
@@ -90,6 +90,9 @@ class Communicators:
         self.missing = [len(each.ranks) or self.ranks for each in lowered]
         self._queues: dict[tuple[int, ...], deque[_GroupProgram]] = {each.ranks: deque() for each in lowered}
         self._running = dict.fromkeys(self._queues, 0)
+        members = [tuple(self.timer.members_of(ranks).tolist()) for ranks in self._queues]
+        apart = self.timer.ways.sharing_no_link(tuple(members))
+        self._apart = {ranks for ranks, own in zip(self._queues, members, strict=True) if own in apart}
 
     def post(self, call: int, ranks: int) -> None:
         """Count ``ranks`` more ranks that have posted ``call``; it is ready with the last of them."""
@@ -161,8 +164,8 @@ class Communicators:
     def _start(self, timed: TimedSchedule, ranks: tuple[int, ...], what: str, end: Callable[[], None]) -> None:
         cluster, members = self.timer.within(ranks).cluster, self.timer.members_of(ranks)
         on_round = None if self.watcher is None else partial(_report_round, self.watcher, members, timed.schedule, what)
-        sequential = self.plan.in_flight == 1 and len(self._queues) == 1
-        alone = sum(self._running.values()) == 1 and (sequential or self.quiet())
+        apart = self.plan.in_flight == 1 and ranks in self._apart
+        alone = apart or (sum(self._running.values()) == 1 and self.quiet())
         if self.disturbance is not None:
             routes = timed.times.routes if alone else None
             self.disturbance.running(timed.schedule, end, on_round, tuple(members.tolist()), alone=routes).start()

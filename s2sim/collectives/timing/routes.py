@@ -1,6 +1,7 @@
 """Routes of patterns, searched once: they do not depend on rates."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -10,6 +11,7 @@ import numpy as np
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, TransferLegs
 from s2sim.collectives.timing.library_profile import PatternCache
+from s2sim.errors import TopologyError
 from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, concatenate_routes
@@ -128,6 +130,7 @@ class RouteTable:
         self._packed: dict[bytes, Routes] = {}
         self._packed_crossings = 0
         self._within: dict[tuple[int, ...], RouteTable] = {}
+        self._apart: dict[tuple[tuple[int, ...], ...], frozenset[tuple[int, ...]]] = {}
         self.searches = 0
         self.sent = PatternCache()
 
@@ -142,6 +145,30 @@ class RouteTable:
         if ranks not in self._within:
             self._within[ranks] = RouteTable(self.cluster.within(ranks))
         return self._within[ranks]
+
+    def sharing_no_link(self, groups: tuple[tuple[int, ...], ...]) -> frozenset[tuple[int, ...]]:
+        """Return the groups of ranks whose messages, also through switches, cross no link that another's cross.
+
+        An empty group has all ranks. Of very large groups none is returned.
+        """
+        if groups not in self._apart:
+            known = (
+                len(groups) > 1 and () not in groups and sum(len(ranks) ** 2 for ranks in groups) <= _CACHED_CROSSINGS
+            )
+            links = [self._reachable_links(ranks) for ranks in groups] if known else []
+            users = np.bincount(np.concatenate([np.zeros(0, np.int64), *links]))
+            apart = (ranks for ranks, used in zip(groups, links, strict=False) if (users[used] == 1).all())
+            self._apart[groups] = frozenset(groups if len(groups) == 1 else apart)
+        return self._apart[groups]
+
+    def _reachable_links(self, ranks: tuple[int, ...]) -> Ints:
+        """Return the links between any ranks of a group and to switches that reduce, sorted, each once."""
+        cluster, members = self.cluster.within(ranks), np.arange(len(ranks))
+        src, dst = np.repeat(members, len(ranks)), np.tile(members, len(ranks))
+        found = [cluster.routes(src[src != dst], dst[src != dst]).links]
+        with suppress(TopologyError):
+            found.append(cluster.reduction_tree().links)
+        return np.unique(np.concatenate(found))
 
     def of(self, pattern: Pattern) -> RouteSet:
         """Return the routes of a pattern's messages with their links, and cache them."""
