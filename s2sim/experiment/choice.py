@@ -84,8 +84,10 @@ def find_dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
     """Return by name who is no worse in time and error and better in one; with an assumption, of those with one.
 
     What error feedback makes good one step does not tell: it is compared with what else needs that, or hardly loses.
+    A gain on the baseline that is surely there is not given up for one that may be none.
     """
     able = [each for each in candidates if each.rejected is None]
+    sure = _without_doubt(able)
     found = {}
     for each in able:
         better = [
@@ -96,10 +98,17 @@ def find_dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
             and other.loss <= each.loss
             and (other.feedback or not each.feedback or other.loss <= _HARDLY)
             and (other.assumes is None or each.assumes is not None)
+            and (other in sure or each not in sure)
         ]
         if better:
             found[each.name] = min(better, key=lambda other: (other.time_s, other.loss)).name
     return found
+
+
+def _without_doubt(candidates: Sequence[Candidate]) -> list[Candidate]:
+    """Return the baseline, and what is faster however long its time may be."""
+    baseline = next(each for each in candidates if each.baseline)
+    return [each for each in candidates if each.baseline or each.time_s * each.doubt < baseline.time_s]
 
 
 def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
@@ -108,7 +117,7 @@ def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
     able = [each for each in candidates if each.rejected is None]
     beaten = find_dominated(able)
     best = [each for each in able if each.baseline or each.name not in beaten]
-    sure = [each for each in best if each.baseline or each.time_s * each.doubt < baseline.time_s]
+    sure = [each for each in best if each in _without_doubt(able)]
     exact, lossy, faster = _pick(sure, baseline, max_error)
     wished = _default_choice(*_pick(best, baseline, max_error)[:2])
     others = [each for each in able if not each.baseline and (not each.exact or each.time_s != baseline.time_s)]

@@ -10,7 +10,16 @@ from math import inf, sqrt
 import numpy as np
 
 from s2sim.experiment.break_even import pays, search_loads
-from s2sim.experiment.choice import Candidate, Choice, candidates_of, choose, judged_time_s, rejected, required_dense
+from s2sim.experiment.choice import (
+    Candidate,
+    Choice,
+    Decision,
+    candidates_of,
+    choose,
+    judged_time_s,
+    rejected,
+    required_dense,
+)
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.row_parts import CountPays, Flip
@@ -170,21 +179,27 @@ class IntervalRobustness:
         """Return the share of the draws in which one is named first."""
         return dict(self.shares).get(name, 0.0)
 
-    def sentence(self, name: str, *, undecided: bool = False) -> str:
-        """Return what that says of an answer, or of leaving it undecided.
+    def sentence(self, name: str, decision: Decision = "use") -> str:
+        """Return what that says of an answer, or of leaving it undecided, where ``name`` is that of the baseline.
 
         >>> IntervalRobustness((("union", 0.95), ("dense", 0.05))).sentence("union")
         'this answer is right with a probability of 95%'
         >>> IntervalRobustness((("union", 0.6), ("fp16", 0.4))).sentence("union")
         'union is best with a probability of 60%, fp16 of 40%: too close to decide without a measurement'
+        >>> IntervalRobustness((("dense", 0.7), ("fp16", 0.3))).sentence("dense", "undecided")
+        'fp16 is clearly faster with a probability of 30%: too close to decide without a measurement'
         """
         share = self.share_of(name)
-        if share >= _SURE and undecided:
+        if share >= _SURE and decision == "undecided":
             return f"within the errors of the network it stays so with a probability {_probability(share)}"
         if share >= _SURE:
             return f"this answer is right with a probability {_probability(share)}"
+        close = "too close to decide without a measurement"
+        if decision != "use":
+            other, share = next(each for each in self.shares if each[0] != name)
+            return f"{other} is clearly faster with a probability {_probability(share)}: {close}"
         first, rest = ", ".join(f"{each} {_probability(one)}" for each, one in self.shares[:2]).split(" ", 1)
-        return f"{first} is best with a probability {rest}: too close to decide without a measurement"
+        return f"{first} is best with a probability {rest}: {close}"
 
 
 def _probability(share: float) -> str:

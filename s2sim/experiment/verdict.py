@@ -99,9 +99,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
         lines = (
             _action_line(choice, candidates, dense, known),
             _gain_line(choice, baseline, dense, known, interval_texts(rows)),
-            _sensitivity_line(
-                choice, known, "" if sure is None else sure.sentence(best, undecided=choice.decision == "undecided")
-            ),
+            _sensitivity_line(choice, known, "" if sure is None else sure.sentence(best, choice.decision)),
         )
     lossy = choice.lossy or (None if choice.without is None else choice.without.lossy)
     return Verdict(

@@ -123,9 +123,13 @@ def test_where_the_exact_one_is_doubtful_a_sure_one_with_an_error_is_used_and_th
     union, half = Candidate("union", 0.7, 0.0, exact=True, doubt=3.0), Candidate("fp16", 0.52, 3e-4, exact=False)
     choice = choose([DENSE, union, half], None)
     assert (choice.decision, choice.best, choice.doubtful) == ("use", half, union)
-    # A slower one with less doubt is not better for it.
+    # Nor is a gain that is there given up for a larger one that may be none.
     slower = Candidate("gather-rows", 0.75, 0.0, exact=True, doubt=1.1)
-    assert choose([DENSE, union, slower], None).decision == "undecided"
+    choice = choose([DENSE, union, slower], None)
+    assert (choice.decision, choice.best, choice.doubtful) == ("use", slower, union)
+    worse = replace(half, time_s=0.8)
+    assert choose([DENSE, union, worse], None).best is worse
+    assert "fp16" not in find_dominated([DENSE, union, worse])
 
 
 def test_where_an_assumption_fails_the_choice_is_made_anew():
