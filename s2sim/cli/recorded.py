@@ -154,11 +154,17 @@ def show_profile(
     output.show_paragraph(f"{described['name']}: {file.description}")
     output.show_lines(["", *aligned(_facts(described), indent="  ")])
     output.show_paragraph(f"  {described['kind']}: {described['source']}")
-    output.show_lines(["", "Gradients ready in backward:", *aligned(_ready(described), indent="  ")])
-    output.show_lines(
-        ["", f"Largest of {len(described['tensors'])} tensors (name, shape, bytes in float32, ready after):"]
-    )
-    output.show_lines(aligned(_largest(described["tensors"]), indent="  "))
+    backward_s, ready, tensors, largest = described["backward_s"], [], described["tensors"], []
+    for number, point in enumerate(described["ready"]):
+        what = "the first" if number == 0 else "all" if point["share"] == 1 else f"{point['share']:.0%} of the bytes"
+        part = f"{point['ready_s'] / backward_s:.0%} of backward" if backward_s else ""
+        ready.append((what, format_seconds(point["ready_s"]), part))
+    output.show_lines(["", "Gradients ready in backward:", *aligned(ready, indent="  ")])
+    for tensor in sorted(tensors, key=lambda tensor: -int(tensor["bytes"]))[:_LARGEST]:
+        shape = " x ".join(map(str, tensor["shape"])) + (", row-sparse" if tensor["sparse"] else "")
+        largest.append((tensor["name"], shape, format_bytes(tensor["bytes"]), format_seconds(tensor["ready_s"])))
+    output.show_lines(["", f"Largest of {len(tensors)} tensors (name, shape, bytes in float32, ready after):"])
+    output.show_lines(aligned(largest, indent="  "))
     stated = [(item["field"], str(item["value"]), item["kind"], item["source"]) for item in numbers]
     output.show_quantities("Numbers of the file", stated)
 
@@ -251,24 +257,6 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("rate", f"{rate_text} samples/s, without communication"),
         ("memory-bound", f"{described['memory_bound']:.0%} of compute"),
     ]
-
-
-def _ready(described: dict[str, Any]) -> list[tuple[str, str, str]]:
-    backward_s = described["backward_s"]
-    rows = []
-    for number, point in enumerate(described["ready"]):
-        what = "the first" if number == 0 else "all" if point["share"] == 1 else f"{point['share']:.0%} of the bytes"
-        part = f"{point['ready_s'] / backward_s:.0%} of backward" if backward_s else ""
-        rows.append((what, format_seconds(point["ready_s"]), part))
-    return rows
-
-
-def _largest(tensors: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
-    rows = []
-    for tensor in sorted(tensors, key=lambda tensor: -int(tensor["bytes"]))[:_LARGEST]:
-        shape = " x ".join(map(str, tensor["shape"])) + (", row-sparse" if tensor["sparse"] else "")
-        rows.append((tensor["name"], shape, format_bytes(tensor["bytes"]), format_seconds(tensor["ready_s"])))
-    return rows
 
 
 def _precision(text: str) -> "Precision":

@@ -180,7 +180,6 @@ class RingLayout(TorusLayout):
     link_class: ClassVar[str] = "ring"
 
     def way_name(self, dimension: int, step: int) -> str:
-        """Return the name of the links of one direction."""
         return "clockwise" if step > 0 else "counterclockwise"
 
     def describe(self, oversubscription: float | None) -> list[str]:
