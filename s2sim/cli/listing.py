@@ -18,6 +18,7 @@ from s2sim.experiment.cluster_spec import ClusterSpec, options_of, parse_workers
 from s2sim.experiment.json_form import schema_of
 from s2sim.files import read_table
 from s2sim.registry import Registry
+from s2sim.report.format import aligned, rates_text, workers_text
 from s2sim.units import PS_PER_S, format_money, format_seconds
 
 Entries = list[tuple[str, str, str]]
@@ -262,8 +263,6 @@ def show_topology(
     json: str | None = None,
 ) -> None:
     """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
-    from s2sim.report.format import aligned, rates_text, workers_text
-
     count, placement = parse_workers(workers), experiment.values["placement"]
     check_targets(json=json, png=png, graphml=graphml, simgrid=simgrid, astra=astra)
     if seed and placement != "random":
@@ -319,8 +318,6 @@ def _value_text(value: Any) -> str:
 
 def _cluster_facts(described: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what a description says, by ``cluster_facts.csv``; what is none, nothing or 0 is left out."""
-    from s2sim.report.format import rates_text
-
     forms: dict[str, Callable[[Any], str]] = {
         "": str,
         "rates": rates_text,

@@ -11,6 +11,7 @@ from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.cluster_spec import parse_workers
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.files import user_path
+from s2sim.report.format import aligned
 from s2sim.units import PS_PER_S, format_bytes, format_count, format_number_of, format_seconds
 
 if TYPE_CHECKING:
@@ -135,8 +136,6 @@ def show_profile(
     *, profile: str, gpu: str | None = None, batch: int | None = None, png: str | None = None, json: str | None = None
 ) -> None:
     """Show what a profile says: forward, backward, optimizer, samples a second, when gradients are ready, origins."""
-    from s2sim.report.format import aligned
-
     check_targets(json=json, png=png)
 
     from s2sim.profiles.profile import describe_profile, sourced_numbers

@@ -252,9 +252,6 @@ class DragonflyLayout(Layout):
     def _detours(self) -> bool:
         return self.shape.routing == "valiant" and self.groups > 2
 
-    def switch_of_port(self, port: Ints) -> Ints:
-        return self.node_set.node_of_port[port] // self.hosts_per_leaf
-
     def parts(self) -> list[LinkPart]:
         """Return the local links (port k of router i leads to router k, or k + 1 from k = i on) and the global ones."""
         link = self.shape.link
