@@ -1,5 +1,6 @@
 """``s2sim trace`` and ``s2sim profile``: what was recorded of training, gradients and times of compute."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -116,12 +117,13 @@ def _follower(progress: ProgressWatcher, what: str) -> Callable[[int, int], None
 
 
 def _wrote_trace(trace: "Trace", out: str, *, quiet: bool) -> None:
-    from s2sim.cli.trace_text import describe_extent, usage_line
+    from s2sim.cli.trace_text import describe_extent
 
     if not quiet:
-        output.show_lines(
-            [f"wrote {describe_extent(trace.manifest)} to {out}", f"use it with: s2sim run {usage_line(trace, out)}"]
-        )
+        # A name without a slash may be that of a shipped trace.
+        path = shlex.quote(out if "/" in out else f"./{out}")
+        output.show_line(f"wrote {describe_extent(trace.manifest)} to {out}")
+        output.show_line(f"use it with: s2sim run --topology fat-tree --workers {trace.world_size} --trace {path}")
 
 
 _LARGEST = 5
