@@ -279,7 +279,7 @@ def _advice(
     refused = [f"{what} was left out: {why}" for what, why in list(runs.refused.items())[:3]]
     script = script_lines(*taken.made) if taken is not None and taken.made is not None else ()
     said = (*notes, *refused)
-    return Advice(question, base, tuple(lines), tuple(cells), combinations, runs.count, currency, said, script)
+    return Advice(question, base, tuple(lines), tuple(cells), combinations, len(runs.computed), currency, said, script)
 
 
 QUESTIONS_TAKE = {

@@ -48,25 +48,20 @@ class Runs:
 
     def __init__(self, progress: ProgressWatcher, gate: Gate) -> None:
         self._progress, self._gate = progress, gate
-        self._known: dict[RunSpec, Result | S2SimError] = {}
+        self.computed: dict[RunSpec, Result | S2SimError] = {}
         self.refused: dict[str, str] = {}
-
-    @property
-    def count(self) -> int:
-        """How many were computed."""
-        return len(self._known)
 
     def needed(self, spec: RunSpec, *, break_even: bool = False) -> Result:
         """Return a result; `S2SimError` where the spec cannot be run, with the reason in ``refused``."""
-        if spec not in self._known:
+        if spec not in self.computed:
             try:
-                self._known[spec] = run(spec=spec, break_even=break_even, thorough=False, gate=self._gate)
+                self.computed[spec] = run(spec=spec, break_even=break_even, thorough=False, gate=self._gate)
             except S2SimError as error:
-                self._known[spec] = error
+                self.computed[spec] = error
                 self.refused[command_of(spec)] = str(error)
             self._progress.advance()
             tell(self._progress, command_of(spec))
-        result = self._known[spec]
+        result = self.computed[spec]
         if isinstance(result, S2SimError):
             raise result
         return result

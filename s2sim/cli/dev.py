@@ -170,14 +170,13 @@ def check_command(
     be what the simulator says is sent, and the library's headers, to the byte. Exit code 1 if a reducer disagrees.
     """
     from s2sim.report.validation_tables import check_grid, check_lines
-    from s2sim.validation.bridge_check import CheckSpec, run_check
+    from s2sim.validation.bridge_check import ALL_REDUCERS, run_check
 
     check_targets(json=json)
     if workers < 1 or steps < 1:
         raise OptionError(f"--workers {workers} --steps {steps}: there is at least one of each")
-    spec = CheckSpec(tuple(reducer or ["all"]), workers, trace, steps, seed)
     with output.watching(quiet=quiet) as progress:
-        checked = run_check(spec, progress)
+        checked = run_check(reducer or [ALL_REDUCERS], workers, trace, steps, seed, progress)
     if output.write_result(checked, json):
         output.show_grids([check_grid(checked)])
         lines = check_lines(checked)

@@ -1,15 +1,11 @@
 """The process ``s2sim``: Ctrl-C, or SIGTERM, is one line and exit code 130, also while modules are being imported."""
 
-from __future__ import annotations
-
 import os
 import sys
 from types import FrameType
 from typing import NoReturn
 
 from s2sim.cli import INTERRUPTED
-
-TYPE_CHECKING = False
 
 
 def main() -> int:
@@ -47,7 +43,7 @@ def main() -> int:
     return code
 
 
-def _exit_on_interrupt(what: sys.UnraisableHookArgs) -> None:
+def _exit_on_interrupt(what: "sys.UnraisableHookArgs") -> None:
     """Leave where the interruption meets a place from which nothing can be raised, such as a callback of an import."""
     if issubclass(what.exc_type, KeyboardInterrupt):
         _exit_at_once()

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from s2sim.cli import output
 from s2sim.cli.options import Experiment, check_targets, command, group, options_from
@@ -18,11 +18,8 @@ from s2sim.experiment.cluster_spec import ClusterSpec, options_of, parse_workers
 from s2sim.experiment.json_form import schema_of
 from s2sim.files import read_table
 from s2sim.registry import Registry
+from s2sim.report.format import aligned, rates_text, workers_text
 from s2sim.units import PS_PER_S, format_money, format_seconds
-
-if TYPE_CHECKING:
-    from s2sim.experiment.reducer_facts import ReducerFacts
-    from s2sim.topology.cluster import Cluster
 
 Entries = list[tuple[str, str, str]]
 
@@ -126,8 +123,16 @@ def list_command(
     entries = {each: KINDS[each]() for each in _GROUPS.get(kind or "", [kind] if kind else KINDS)}
     keys = ("name", "summary", "source")
     value = {each: [dict(zip(keys, item, strict=True)) for item in items] for each, items in entries.items()}
-    if not output.json_alone(value, json):
-        _show_names(entries) if kind is None else _show_lines(entries)
+    if output.json_alone(value, json):
+        return
+    if kind is not None:
+        _show_lines(entries)
+        return
+    for each, items in entries.items():
+        output.show_line(f"{each} ({len(items)}):")
+        for family, of in _families(each, items).items():
+            output.show_paragraph(f"{f'{family}: ' if family else ''}{', '.join(item[0] for item in of)}", "    ")
+    output.show_paragraph("More: s2sim list KIND says what each is.")
 
 
 def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
@@ -138,16 +143,29 @@ def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
     facts = all_reducer_facts(gradients) if name is None else (reducer_facts(name, gradients),)
     if output.json_alone({_REDUCERS: [item.to_json() for item in facts]}, json):
         return
-    if name is not None:
-        _show_page(*facts)
-    elif table:
-        from s2sim.report.study_tables import LEGEND, reducers_grid
+    if name is None and not table:
+        _show_lines({_REDUCERS: _reducers()})
+        return
+    from s2sim.report.study_tables import LEGEND, option_text, properties_of, reducers_grid
 
+    if table:
         output.show_grids([reducers_grid(facts)])
         output.show_lines([""])
         output.show_paragraph(LEGEND)
-    else:
-        _show_lines({_REDUCERS: _reducers()})
+        return
+    (found,) = facts
+    output.show_paragraph(f"{found.name}: {found.summary}")
+    for paragraph in found.paragraphs:
+        output.show_lines([""])
+        output.show_paragraph(paragraph.replace("``", ""))
+    output.show_lines([""])
+    properties = properties_of(found)
+    labels = max(len(label) for label, _ in properties)
+    for label, text in properties:
+        output.show_entry(label, text, labels=labels)
+    output.show_lines(["", "options:" if found.options else "no options"])
+    for option in found.options:
+        output.show_entry("", option_text(option).replace("``", ""))
 
 
 def _list_quantities(kind: str, name: str, json: str | None) -> None:
@@ -182,14 +200,6 @@ def _families(kind: str, items: Entries) -> dict[str | None, Entries]:
     return families
 
 
-def _show_names(entries: dict[str, Entries]) -> None:
-    for kind, items in entries.items():
-        output.show_line(f"{kind} ({len(items)}):")
-        for family, of in _families(kind, items).items():
-            output.show_paragraph(f"{f'{family}: ' if family else ''}{', '.join(name for name, _, _ in of)}", "    ")
-    output.show_paragraph("More: s2sim list KIND says what each is.")
-
-
 def _show_lines(entries: dict[str, Entries]) -> None:
     """Print a line each, by family, with its source by name."""
     for number, (kind, items) in enumerate(entries.items()):
@@ -220,23 +230,6 @@ def citation(source: str) -> str:
     name = _AUTHORS.match(first)[0]  # type: ignore[index]  # it matches any text
     year = _YEAR.search(first, len(name))
     return name if year is None else f"{name} {year[1] or f'20{year[2]}'}"
-
-
-def _show_page(facts: "ReducerFacts") -> None:
-    from s2sim.report.study_tables import option_text, properties_of
-
-    output.show_paragraph(f"{facts.name}: {facts.summary}")
-    for paragraph in facts.paragraphs:
-        output.show_lines([""])
-        output.show_paragraph(paragraph.replace("``", ""))
-    output.show_lines([""])
-    properties = properties_of(facts)
-    labels = max(len(label) for label, _ in properties)
-    for label, text in properties:
-        output.show_entry(label, text, labels=labels)
-    output.show_lines(["", "options:" if facts.options else "no options"])
-    for option in facts.options:
-        output.show_entry("", option_text(option).replace("``", ""))
 
 
 def schema_command(*, result: str = "run") -> None:
@@ -270,8 +263,6 @@ def show_topology(
     json: str | None = None,
 ) -> None:
     """Show what a cluster of N workers looks like, and every number of its description with kind and source."""
-    from s2sim.report.format import aligned
-
     count, placement = parse_workers(workers), experiment.values["placement"]
     check_targets(json=json, png=png, graphml=graphml, simgrid=simgrid, astra=astra)
     if seed and placement != "random":
@@ -290,7 +281,15 @@ def show_topology(
     cluster = build_cluster(shape, count, placement=placement, seed=seed)
     described = describe_cluster(cluster)
     if png is not None:
-        _draw(cluster, described, png)
+        from s2sim.cli.run_output import graph_of
+        from s2sim.report.figures.cluster import draw_cluster
+
+        drawn = [f"{workers_text(count)}, placement {placement}", *[f"seed {seed}"] * (placement == "random")]
+        if described["bisection_Bps"] is not None:
+            drawn.append(f"bisection {rates_text(described['bisection_Bps'])} one way")
+            drawn.append(f"diameter {described['diameter_hops']} links")
+        graph, suffix = graph_of(cluster, described), Path(png).suffix[1:].lower()
+        output.write_bytes(draw_cluster(graph, suffix, title=summary_line(cluster), facts=[", ".join(drawn)]), png)
     for target, write in ((graphml, to_graphml), (simgrid, to_simgrid), (astra, to_astra)):
         if target is not None:
             output.write_bytes(write(cluster).encode(), target)
@@ -308,22 +307,6 @@ def show_topology(
     output.show_quantities("Numbers of the description", numbers)
 
 
-def _draw(cluster: "Cluster", described: dict[str, Any], target: str) -> None:
-    from s2sim.cli.run_output import graph_of
-    from s2sim.report.figures.cluster import draw_cluster
-    from s2sim.report.format import rates_text, workers_text
-    from s2sim.topology.describe import summary_line
-
-    facts = [f"{workers_text(cluster.workers)}, placement {cluster.placement}"]
-    if cluster.placement == "random":
-        facts.append(f"seed {cluster.seed}")
-    if described["bisection_Bps"] is not None:
-        facts.append(f"bisection {rates_text(described['bisection_Bps'])} one way")
-        facts.append(f"diameter {described['diameter_hops']} links")
-    graph, suffix = graph_of(cluster, described), Path(target).suffix[1:].lower()
-    output.write_bytes(draw_cluster(graph, suffix, title=summary_line(cluster), facts=[", ".join(facts)]), target)
-
-
 def _value_text(value: Any) -> str:
     """Return a value of a description; of a list of links their number and the first ones."""
     if not isinstance(value, list) or not all(isinstance(pair, list) for pair in value):
@@ -335,8 +318,6 @@ def _value_text(value: Any) -> str:
 
 def _cluster_facts(described: dict[str, Any]) -> list[tuple[str, str]]:
     """Return what a description says, by ``cluster_facts.csv``; what is none, nothing or 0 is left out."""
-    from s2sim.report.format import rates_text
-
     forms: dict[str, Callable[[Any], str]] = {
         "": str,
         "rates": rates_text,

@@ -142,8 +142,8 @@ def diff_command(*, a: str, b: str, most: int = 30) -> None:
 
 
 def _change(row: dict[str, Any]) -> float:
-    ratio = row["b_over_a"]
-    return 0.0 if ratio is None else abs(ratio) if abs(ratio) >= 1 or ratio == 0 else 1 / abs(ratio)
+    ratio: float = abs(row["b_over_a"])
+    return ratio if ratio >= 1 or ratio == 0 else 1 / ratio
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -244,17 +244,14 @@ def _parameter(
     elif value is MISSING:
         value = ...
     elif option.parse is not None and value is not None:
-        value, shown = _text(value), True
+        several_values = value if isinstance(value, tuple) else (value,)
+        value = ",".join(f"{each:g}" if isinstance(each, float) else str(each) for each in several_values)
+        shown = True
     text, shown = f"{option.text}{needed or ''}", default is not None or shown
     info = _parameter_info(
         value, flag, argument=option.argument, metavar=option.metavar, help=text, show_default=shown, min=option.least
     )
     return Parameter(name, Parameter.KEYWORD_ONLY, default=info, annotation=kind | None if value is None else kind)
-
-
-def _text(value: Any) -> str:
-    several = value if isinstance(value, tuple) else (value,)
-    return ",".join(f"{each:g}" if isinstance(each, float) else str(each) for each in several)
 
 
 def given_options(context: typer.Context) -> tuple[str, ...]:

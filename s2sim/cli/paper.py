@@ -8,11 +8,10 @@ import typer
 from s2sim.cli import INTERRUPTED, output
 from s2sim.cli.options import check_targets
 from s2sim.errors import OptionError
-from s2sim.experiment.spec import CODEC_BASES, unknown_codec_basis
+from s2sim.experiment.spec import CODEC_BASES, CodecBasis, unknown_codec_basis
 
 if TYPE_CHECKING:
     from s2sim.claims.paper import PapersResult
-    from s2sim.experiment.spec import CodecBasis
 
 _LIST, _ALL = "list", "all"
 

@@ -1,5 +1,6 @@
 """``s2sim trace`` and ``s2sim profile``: what was recorded of training, gradients and times of compute."""
 
+import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -11,6 +12,7 @@ from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.cluster_spec import parse_workers
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.files import user_path
+from s2sim.report.format import aligned
 from s2sim.units import PS_PER_S, format_bytes, format_count, format_number_of, format_seconds
 
 if TYPE_CHECKING:
@@ -115,12 +117,13 @@ def _follower(progress: ProgressWatcher, what: str) -> Callable[[int, int], None
 
 
 def _wrote_trace(trace: "Trace", out: str, *, quiet: bool) -> None:
-    from s2sim.cli.trace_text import describe_extent, usage_line
+    from s2sim.cli.trace_text import describe_extent
 
     if not quiet:
-        output.show_lines(
-            [f"wrote {describe_extent(trace.manifest)} to {out}", f"use it with: s2sim run {usage_line(trace, out)}"]
-        )
+        # A name without a slash may be that of a shipped trace.
+        path = shlex.quote(out if "/" in out else f"./{out}")
+        output.show_line(f"wrote {describe_extent(trace.manifest)} to {out}")
+        output.show_line(f"use it with: s2sim run --topology fat-tree --workers {trace.world_size} --trace {path}")
 
 
 _LARGEST = 5
@@ -135,8 +138,6 @@ def show_profile(
     *, profile: str, gpu: str | None = None, batch: int | None = None, png: str | None = None, json: str | None = None
 ) -> None:
     """Show what a profile says: forward, backward, optimizer, samples a second, when gradients are ready, origins."""
-    from s2sim.report.format import aligned
-
     check_targets(json=json, png=png)
 
     from s2sim.profiles.profile import describe_profile, sourced_numbers
@@ -154,11 +155,17 @@ def show_profile(
     output.show_paragraph(f"{described['name']}: {file.description}")
     output.show_lines(["", *aligned(_facts(described), indent="  ")])
     output.show_paragraph(f"  {described['kind']}: {described['source']}")
-    output.show_lines(["", "Gradients ready in backward:", *aligned(_ready(described), indent="  ")])
-    output.show_lines(
-        ["", f"Largest of {len(described['tensors'])} tensors (name, shape, bytes in float32, ready after):"]
-    )
-    output.show_lines(aligned(_largest(described["tensors"]), indent="  "))
+    backward_s, ready, tensors, largest = described["backward_s"], [], described["tensors"], []
+    for number, point in enumerate(described["ready"]):
+        what = "the first" if number == 0 else "all" if point["share"] == 1 else f"{point['share']:.0%} of the bytes"
+        part = f"{point['ready_s'] / backward_s:.0%} of backward" if backward_s else ""
+        ready.append((what, format_seconds(point["ready_s"]), part))
+    output.show_lines(["", "Gradients ready in backward:", *aligned(ready, indent="  ")])
+    for tensor in sorted(tensors, key=lambda tensor: -int(tensor["bytes"]))[:_LARGEST]:
+        shape = " x ".join(map(str, tensor["shape"])) + (", row-sparse" if tensor["sparse"] else "")
+        largest.append((tensor["name"], shape, format_bytes(tensor["bytes"]), format_seconds(tensor["ready_s"])))
+    output.show_lines(["", f"Largest of {len(tensors)} tensors (name, shape, bytes in float32, ready after):"])
+    output.show_lines(aligned(largest, indent="  "))
     stated = [(item["field"], str(item["value"]), item["kind"], item["source"]) for item in numbers]
     output.show_quantities("Numbers of the file", stated)
 
@@ -251,24 +258,6 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
         ("rate", f"{rate_text} samples/s, without communication"),
         ("memory-bound", f"{described['memory_bound']:.0%} of compute"),
     ]
-
-
-def _ready(described: dict[str, Any]) -> list[tuple[str, str, str]]:
-    backward_s = described["backward_s"]
-    rows = []
-    for number, point in enumerate(described["ready"]):
-        what = "the first" if number == 0 else "all" if point["share"] == 1 else f"{point['share']:.0%} of the bytes"
-        part = f"{point['ready_s'] / backward_s:.0%} of backward" if backward_s else ""
-        rows.append((what, format_seconds(point["ready_s"]), part))
-    return rows
-
-
-def _largest(tensors: Sequence[dict[str, Any]]) -> list[tuple[str, str, str, str]]:
-    rows = []
-    for tensor in sorted(tensors, key=lambda tensor: -int(tensor["bytes"]))[:_LARGEST]:
-        shape = " x ".join(map(str, tensor["shape"])) + (", row-sparse" if tensor["sparse"] else "")
-        rows.append((tensor["name"], shape, format_bytes(tensor["bytes"]), format_seconds(tensor["ready_s"])))
-    return rows
 
 
 def _precision(text: str) -> "Precision":

@@ -10,6 +10,7 @@ from s2sim.cli import options as cli
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.spec import COMPARED, RunSpec
 from s2sim.files import user_path
+from s2sim.report.format import group_by_workers
 from s2sim.training.spec import TrainSpec
 
 if TYPE_CHECKING:
@@ -122,7 +123,6 @@ def _parse_shown(show: list[str], *, silent: bool) -> frozenset[str]:
 def _with_fronts(result: "Result") -> dict[str, Any]:
     """Return the JSON of a result, with whether each row is on the Pareto front in bytes and in time."""
     from s2sim.experiment.judgement import pareto_fronts
-    from s2sim.report.format import group_by_workers
 
     fronts = {count: pareto_fronts(rows) for count, rows in group_by_workers(result.results).items()}
     value = result.to_json()

@@ -40,7 +40,15 @@ def show_run(result: Result, defaults: str | None, shown: frozenset[str], *, qui
     show_paragraphs([*below, *answer.about_lines(result, details=details)])
     show_paragraphs(note_lines(result.notes if details else result.caveats))
     if details:
-        _show_details(result, defaults)
+        show_paragraphs([defaults] if defaults else [])
+        many = rows.iteration_grids, rows.comparison_grids, rows.mechanics_grids, rows.errors_grids, rows.bounds_grids
+        for grids in many:
+            show_grids(grids(result))
+        if result.spec.steps > 1:
+            show_grids([*rows.residual_grids(result), *rows.steps_grids(result)])
+        show_grids(answer.break_even_grids(result))
+        show_lines([""])
+        show_paragraph(f"In dense, {result.verdict.bottleneck}.")
     _show_more(result, shown)
     if saved is not None:
         show_lines(["", f"Saved to {saved}; again with: s2sim run --spec {saved}"])
@@ -60,19 +68,6 @@ def _show_more(result: Result, shown: frozenset[str]) -> None:
         show_lines(["", *lowering_lines(result)])
     if LAYERS in shown:
         show_grids(rows.layers_grids(result))
-
-
-def _show_details(result: Result, defaults: str | None) -> None:
-    if defaults:
-        show_paragraph(defaults)
-    many = rows.iteration_grids, rows.comparison_grids, rows.mechanics_grids, rows.errors_grids, rows.bounds_grids
-    for grids in many:
-        show_grids(grids(result))
-    if result.spec.steps > 1:
-        show_grids([*rows.residual_grids(result), *rows.steps_grids(result)])
-    show_grids(answer.break_even_grids(result))
-    show_lines([""])
-    show_paragraph(f"In dense, {result.verdict.bottleneck}.")
 
 
 # Names of the switches of each level, by the number of levels.

@@ -12,6 +12,7 @@ from s2sim.cli import output
 from s2sim.cli.options import check_targets, command, group
 from s2sim.errors import OptionError
 from s2sim.experiment.cluster_spec import parse_worker_list, parse_workers
+from s2sim.report.format import aligned, workers_text
 
 if TYPE_CHECKING:
     from s2sim.testbed.layout import NetworkLayout
@@ -120,7 +121,6 @@ def list_command(*, json: str | None = None) -> None:
 @command(app, "dev testbed show")
 def show_command(*, name: str | None = None, json: str | None = None) -> None:
     """Show a testbed: its rates, and the namespace, address and node of every worker."""
-    from s2sim.report.format import aligned
     from s2sim.testbed.layout import address
     from s2sim.testbed.network import find_testbed, processes_in
 
@@ -263,8 +263,6 @@ def _named(name: str | None) -> str:
 
 
 def _text(name: str, layout: "NetworkLayout | None") -> str:
-    from s2sim.report.format import workers_text
-
     if layout is None:
         return f"{name}: half made; remove it with s2sim dev testbed down {name}"
 

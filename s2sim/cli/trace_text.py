@@ -1,7 +1,6 @@
 """Texts and tables of ``s2sim trace``."""
 
 import dataclasses
-import shlex
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -22,13 +21,6 @@ _FLOAT32_BYTES = 4
 def describe_extent(manifest: Manifest) -> str:
     """Return the numbers of ranks and steps."""
     return f"{format_number_of(manifest.world_size, 'rank')} x {format_number_of(manifest.steps, 'step')}"
-
-
-def usage_line(trace: Trace, out: str) -> str:
-    """Return the options of ``s2sim run`` for a trace that was written to ``out``."""
-    # A name without a slash may be that of a shipped trace.
-    path = out if "/" in out else f"./{out}"
-    return f"--topology fat-tree --workers {trace.world_size} --trace {shlex.quote(path)}"
 
 
 def _sizes(trace: AnyTrace) -> dict[str, int | None]:

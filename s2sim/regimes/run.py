@@ -102,9 +102,6 @@ def _cluster_with(spec: RegimeSpec, rate: tuple[str, float], latency: tuple[str,
     return scenario
 
 
-_FLOAT32_BYTES = 4
-
-
 def map_notes(
     spec: RegimeSpec,
     scenario: RegimeScenario,
@@ -145,7 +142,7 @@ def map_headline(spec: RegimeSpec, scenario: RegimeScenario) -> str:
     """Return the cluster and the gradient in one line."""
     where = scenario.networks[0]
     nodes = int(where.cluster(spec.workers).node_of_rank.max()) + 1
-    size = units.format_bytes(spec.rows * spec.width * _FLOAT32_BYTES)
+    size = units.format_bytes(4 * spec.rows * spec.width)
     values = "gaussian values" if spec.tail == "gaussian" else f"values with a power-law tail of exponent {spec.tail}"
     return (
         f"{where.shape.name}: {spec.workers} workers in {nodes} nodes; {scenario.machines.text}; gradient of "

@@ -3,7 +3,6 @@
 from collections.abc import Iterable, Sequence
 from math import isinf
 from statistics import median
-from typing import TypeAlias
 
 from s2sim.report import format as fmt
 from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
@@ -356,10 +355,7 @@ def comparison_grids(result: PredictionComparison) -> list[Grid]:
     return filled(constants_grid(result.constants), errors, settings, wrong, break_even, worst)
 
 
-_Points: TypeAlias = tuple[str, list[ComparedTime]]
-
-
-def _error_columns() -> tuple[TableColumn[_Points], ...]:
+def _error_columns() -> tuple[TableColumn[tuple[str, list[ComparedTime]]], ...]:
     return (
         number_column("points", lambda item: str(len(item[1]))),
         number_column("from 1 MiB", lambda item: _median_text(point for point in item[1] if point.large)),

@@ -1,14 +1,17 @@
 """The screen and the page of each kind of result; HTML by the templates in ``page/``, which escape."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import s2sim
+from s2sim.claims.paper import Chart, HeatMap, PapersResult
+from s2sim.experiment.json_form import ResultForm
+from s2sim.experiment.rate_curve import RateCurves
+from s2sim.experiment.rows import Result
+from s2sim.experiment.timeline import Streams, Timeline
 from s2sim.report import study_tables
 from s2sim.report.answer import about_lines, break_even_grids, lines_text, result_table, verdict_lines
 from s2sim.report.format import workers_text
@@ -18,15 +21,6 @@ from s2sim.report.run_tables import bounds_grids, comparison_grids, errors_grids
 from s2sim.report.traffic_tables import collective_screen, flows_screen
 from s2sim.report.validation_tables import iterations_screen, validate_screen
 from s2sim.tables import Table
-
-if TYPE_CHECKING:
-    import jinja2
-
-    from s2sim.claims.paper import Chart, HeatMap, PapersResult
-    from s2sim.experiment.json_form import ResultForm
-    from s2sim.experiment.rate_curve import RateCurves
-    from s2sim.experiment.rows import Result
-    from s2sim.experiment.timeline import Streams, Timeline
 
 
 @dataclass(frozen=True)
@@ -47,7 +41,7 @@ class Report:
 
 
 @lru_cache(maxsize=1)
-def _templates() -> jinja2.Environment:
+def _templates() -> Any:
     from jinja2 import Environment, PackageLoader
 
     made = Environment(loader=PackageLoader("s2sim.report", "page"), autoescape=True)
@@ -62,7 +56,7 @@ def render(template: str, title: str, report: Report | None = None, **values: An
 
     # Inside a script element only its own end would end it.
     data = Markup(json.dumps(report.charts if report else [], allow_nan=False).replace("<", "\\u003c"))  # noqa: S704
-    return _templates().get_template(template).render(title=title, report=report, data=data, **values)
+    return str(_templates().get_template(template).render(title=title, report=report, data=data, **values))
 
 
 def page(report: Report, template: str = "page.html") -> str:

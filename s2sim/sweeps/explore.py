@@ -162,7 +162,11 @@ class Explorer:
                     continue
                 point[name] = _reducers(text)
                 check_inside(point[name], self._named)
-            return Cell(0, point, make_spec(self.what, self._base | _stated(point)))
+            stated = {name: value for name, value in point.items() if value is not None}
+            if (density := stated.pop(DENSITY, None)) is not None:
+                named = (with_density(name, density) for name in stated[REDUCERS_ASKED])
+                stated[REDUCERS_ASKED] = tuple(dict.fromkeys(named))
+            return Cell(0, point, make_spec(self.what, self._base | stated))
         except S2SimError as error:
             return Cell(0, point, None, str(error))
 
@@ -212,15 +216,6 @@ def _reducers(text: str) -> tuple[str, ...]:
     for each in text.split():
         make_reducer(each)
     return tuple(text.split())
-
-
-def _stated(point: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields of a point that have a value, with the density in the reducers that take one."""
-    stated = {name: value for name, value in point.items() if value is not None}
-    density = stated.pop(DENSITY, None)
-    if density is not None:
-        stated[REDUCERS_ASKED] = tuple(dict.fromkeys(with_density(name, density) for name in stated[REDUCERS_ASKED]))
-    return stated
 
 
 def with_density(text: str, density: float) -> str:

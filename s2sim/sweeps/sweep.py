@@ -7,10 +7,10 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import closing, contextmanager, suppress
+from contextlib import closing, suppress
 from dataclasses import asdict, dataclass
 from itertools import islice
 from multiprocessing import get_context
@@ -68,17 +68,6 @@ def _prepare_worker(parent: int, cache: str) -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
-@contextmanager
-def _hidden_main() -> Iterator[None]:
-    """Keep processes that are spawned from running the script of the user, which may have no guard, once more."""
-    main = sys.modules["__main__"]
-    sys.modules["__main__"] = ModuleType("__main__")
-    try:
-        yield
-    finally:
-        sys.modules["__main__"] = main
-
-
 def start_pool(workers: int, cache: str) -> ProcessPoolExecutor:
     """Return processes that use one store of recordings, and end with this one."""
     context = get_context("spawn")
@@ -87,8 +76,13 @@ def start_pool(workers: int, cache: str) -> ProcessPoolExecutor:
 
 def submit(pool: ProcessPoolExecutor, function: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> Future[T]:
     """Begin a function in a process of a pool."""
-    with _hidden_main():
+    # A process that is spawned would run the script of the user, which may have no guard, once more.
+    main = sys.modules["__main__"]
+    sys.modules["__main__"] = ModuleType("__main__")
+    try:
         return pool.submit(function, *arguments, **named)
+    finally:
+        sys.modules["__main__"] = main
 
 
 def kill_pool(pool: ProcessPoolExecutor) -> None:
@@ -253,7 +247,6 @@ class SweepProgress:
 
     done: int  # Cells that are finished, those of earlier sweeps included
     cells: int
-    elapsed_s: float
     left_s: float | None  # From what the cells took so far; None as long as there are none
     refusal: str | None  # The last one
 
@@ -318,8 +311,7 @@ def sweep(
         refused = [(key, cell.problem) for cell, key in plan.cells if cell.spec is None]
         store.add([Outcome.without_answer(key, "refused", problem) for key, problem in refused])
         if plan.jobs:
-            engine = _make_engine(folder, jobs, dask, plan)
-            with closing(engine):
+            with closing(_make_engine(folder, jobs, dask, plan)) as engine:
                 _work(plan, store, engine, watcher)
     return SweepResult.load(folder / store_name(shard))
 
@@ -367,9 +359,8 @@ def _work(plan: SweepPlan, store: SweepStore, engine: Engine, watcher: SweepWatc
             refusal = next((each.reason for each in reversed(outcomes) if each.state != "done"), refusal)
         running += _submit(engine, chunks, len(several)) - len(several)
         if watcher is not None:
-            elapsed_s = time.monotonic() - begun
-            left_s = elapsed_s / done * (left - done) if done else None
-            watcher(SweepProgress(len(plan.cells) - left + done, len(plan.cells), elapsed_s, left_s, refusal))
+            left_s = (time.monotonic() - begun) / done * (left - done) if done else None
+            watcher(SweepProgress(len(plan.cells) - left + done, len(plan.cells), left_s, refusal))
 
 
 def _submit(engine: Engine, chunks: Iterable[tuple[Job, ...]], most: int) -> int:

@@ -138,23 +138,16 @@ def _rows(path: Path, form: type[Row]) -> tuple[Row, ...]:
     return tuple(found)
 
 
-def add_setting(folder: Path, setting: MeasuredSetting) -> None:
-    """Add a row to ``settings.csv``, which is replaced as a whole; the folder is made where there is none."""
+def add_row(folder: Path, kind: Kind | None, row: MeasuredSetting | MeasuredTiming) -> None:
+    """Add a row to the table of one kind, None for that of settings; the folder is made where there is none.
+
+    What stood there before stays whole also where the disk is full or the process ends.
+    """
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise S2SimError(f"cannot make the folder {folder}: {error.strerror or error}") from None
-    _add(folder / f"{_SETTINGS}.csv", setting)
-
-
-def add_timed(folder: Path, kind: Kind, timed: MeasuredTiming) -> None:
-    """Add a row to the table of one kind, which is replaced as a whole."""
-    _add(folder / f"{kind}.csv", timed)
-
-
-def _add(path: Path, row: MeasuredSetting | MeasuredTiming) -> None:
-    """Add a row; what stood there before stays whole also where the disk is full or the process ends."""
-    text = io.StringIO()
+    path, text = folder / f"{kind or _SETTINGS}.csv", io.StringIO()
     table = csv.writer(text, lineterminator="\n")
     try:
         before = path.read_text("utf-8") if path.exists() else ""

@@ -14,7 +14,7 @@ from s2sim.errors import S2SimError
 from s2sim.pytorch.launch import ProcessPlace, run_job
 from s2sim.testbed.layout import NetworkLayout, places
 from s2sim.testbed.measure import MeasurementTask, run_tasks
-from s2sim.testbed.measured import Kind, MeasuredSetting, MeasuredTiming, add_setting, add_timed, read_existing
+from s2sim.testbed.measured import Kind, MeasuredSetting, MeasuredTiming, add_row, read_existing
 from s2sim.testbed.settings import RequestedMeasurements
 from s2sim.testbed.training import prepare_recorded, run_trainings
 
@@ -69,11 +69,11 @@ def measure_testbed(
 ) -> None:
     """Measure tasks, with one start of processes a kind; workers without a processor each sleep rather than compute."""
     if all(known.name != setting.name for known in read_existing(folder).settings):
-        add_setting(folder, setting)
+        add_row(folder, None, setting)
     for kind, tasks in todo.items():
 
         def hear(_: int, told: Any, kind: Kind = kind, tasks: Sequence[MeasurementTask] = tasks) -> None:
-            add_timed(folder, kind, MeasuredTiming(setting.name, **asdict(tasks[told["number"]]), **told["summary"]))
+            add_row(folder, kind, MeasuredTiming(setting.name, **asdict(tasks[told["number"]]), **told["summary"]))
             done()
 
         arguments: dict[str, Any] = {"tasks": [asdict(task) for task in tasks], "effort": asdict(wanted.effort)}

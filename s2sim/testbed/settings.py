@@ -100,7 +100,12 @@ class RequestedMeasurements:
         for name in self.collectives:
             if name not in COLLECTIVES:
                 raise OptionError(f"--collective {name!r} is none that is timed{suggest_nearest(name, COLLECTIVES)}")
-        self._check_training()
+        asked = "training" in self.kinds
+        if asked != (self.training is not None):
+            needs = "--what training needs --module FILE.py:FUNCTION or --model NAME"
+            raise OptionError(needs if asked else "--model and --module are of --what training: add that")
+        for text in self.hooks if asked else ():
+            check_hook(text)
         if {"reducers", "iterations"} & set(self.kinds):
             from s2sim.reducers.registry import make_reducer
 
@@ -112,14 +117,6 @@ class RequestedMeasurements:
                     )
         if "iterations" in self.kinds and not self.compute_s:
             raise OptionError("--compute 0s: iterations compute before they exchange; without that measure reducers")
-
-    def _check_training(self) -> None:
-        asked = "training" in self.kinds
-        if asked != (self.training is not None):
-            needs = "--what training needs --module FILE.py:FUNCTION or --model NAME"
-            raise OptionError(needs if asked else "--model and --module are of --what training: add that")
-        for text in self.hooks if asked else ():
-            check_hook(text)
 
     def tasks(self, workers: int) -> Mapping[Kind, Sequence[MeasurementTask]]:
         """Return what is measured between so many workers, each once."""

@@ -14,7 +14,7 @@ from typing import Any
 from s2sim.errors import OptionError
 from s2sim.profiles.read import RecordedJob
 from s2sim.pytorch.subject import TrainingSubject, subject_maker
-from s2sim.testbed.measure import MIN_REPEATS, MeasurementTask, Repetitions, sent_bytes, summarise
+from s2sim.testbed.measure import MIN_REPEATS, Repetitions, sent_bytes, summarise
 
 DENSE, PYTORCH = "dense", "torch:"
 """Training without a hook, and what the names of PyTorch's own hooks begin with."""
@@ -86,7 +86,7 @@ def run_trainings(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Cal
     if arguments["recorded"] is not None:
         _record(training, Path(arguments["recorded"]), rank, ranks)
     for number, fields in enumerate(arguments["tasks"]):
-        summary = _time_training(training, MeasurementTask(**fields).what, rank, ranks, effort)
+        summary = _time_training(training, fields["what"], rank, ranks, effort)
         if rank == 0:
             tell({"number": number, "summary": summary})
 

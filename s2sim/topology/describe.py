@@ -82,7 +82,7 @@ def describe_cluster(cluster: Cluster) -> dict[str, Any]:
         "workers": cluster.workers,
         "placement": cluster.placement,
         "nodes": layout.nodes,
-        "gpus_per_node": layout.gpus_per_node,
+        "gpus_per_node": shape.gpus_per_node,
         "nvlink_rate_Bps": shape.nvlink.rate_Bps if shape.nvlink else None,
         "pcie_rate_Bps": shape.pcie.rate_Bps if shape.pcie else None,
         "nics_per_node": layout.node_set.most_nics,

@@ -108,11 +108,6 @@ class Layout(ABC):
         return self.node_set.count
 
     @property
-    def gpus_per_node(self) -> int:
-        """GPUs of a full node, of the largest kind where nodes differ."""
-        return max(spec.gpus for spec in self.node_set.specs)
-
-    @property
     def first_node(self) -> int:
         """Vertex of node 0."""
         return self.workers
@@ -165,9 +160,9 @@ class Layout(ABC):
         """Whether any route is drawn by a hash, so that the seed matters."""
         return False
 
-    @abstractmethod
     def switch_of_port(self, port: Ints) -> Ints:
-        """Return the switch that each network interface joins."""
+        """Return the switch that each network interface joins: the leaf of its node, unless a kind says otherwise."""
+        return self.node_set.node_of_port[port] // self.hosts_per_leaf
 
     @abstractmethod
     def parts(self) -> list[LinkPart]:

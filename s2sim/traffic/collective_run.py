@@ -39,15 +39,8 @@ from s2sim.network.fluid import OnLoads
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
+from s2sim.traffic import networks
 from s2sim.traffic.collective_result import BesideRow, CollectiveResult, OtherAlgorithm, TermRow
-from s2sim.traffic.networks import (
-    CollectiveCheck,
-    RoutedBytes,
-    busiest_links,
-    compare_networks_on,
-    run_as_packets,
-    simulate_with_faults,
-)
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.uncertainty.interval import Band, interval_at
 from s2sim.units import PS_PER_S
@@ -84,8 +77,8 @@ class SimulatedCollective(NamedTuple):
 
     duration_ps: int
     ends_ps: Ints
-    sent: Callable[[Wanted | None], Iterable[RoutedBytes]]
-    check: CollectiveCheck | None
+    sent: Callable[[Wanted | None], Iterable[networks.RoutedBytes]]
+    check: networks.CollectiveCheck | None
     effects: tuple[Effect, ...]
 
 
@@ -97,20 +90,24 @@ def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = 
     effects = permanent_effects(scenario.faults, planned.healthy, routes)
     workers = np.arange(cluster.workers) if planned.concurrent is None else planned.concurrent.workers
 
-    def sent(wanted: Wanted | None) -> Iterable[RoutedBytes]:
+    def sent(wanted: Wanted | None) -> Iterable[networks.RoutedBytes]:
         chosen = None if wanted is None else lambda src, dst: wanted(workers[src], workers[dst])
         for pattern, sizes_bytes in bytes_by_pattern(schedule, chosen):
-            yield RoutedBytes(timed.times.routes(pattern), workers[pattern.src], workers[pattern.dst], sizes_bytes)
+            yield networks.RoutedBytes(
+                timed.times.routes(pattern), workers[pattern.src], workers[pattern.dst], sizes_bytes
+            )
 
     if spec.as_packets:
-        packet_ends_ps = run_as_packets(schedule, cluster, spec, progress)
+        packet_ends_ps = networks.run_as_packets(schedule, cluster, spec, progress)
         packets_ps = int(packet_ends_ps.max())
         if spec.cross_check:
-            check = compare_networks_on(schedule, cluster, spec, fluid_ps=timed.duration_ps, packets_ps=packets_ps)
+            check = networks.compare_networks_on(
+                schedule, cluster, spec, fluid_ps=timed.duration_ps, packets_ps=packets_ps
+            )
     if spec.network == "packet":
         return SimulatedCollective(packets_ps, packet_ends_ps, sent, check, effects_in_order(effects, scenario.faults))
     if planned.by_message:
-        disturbed = simulate_with_faults(schedule, cluster, scenario.faults)
+        disturbed = networks.simulate_with_faults(schedule, cluster, scenario.faults)
         both = effects_in_order([*effects, *disturbed.effects], scenario.faults)
         return SimulatedCollective(
             int(disturbed.ends_ps.max()), disturbed.ends_ps, lambda _: [disturbed.sent], check, both
@@ -161,7 +158,7 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         algbw_Bps=algbw,
         busbw_Bps=None if algbw is None else algbw * bus_factor(demand.kind, demand.ranks),
         bytes_per_rank=int(timed.schedule.traffic()[0][: demand.ranks].max()),
-        bottlenecks=busiest_links(cluster.fabric, simulated.sent, time_s),
+        bottlenecks=networks.busiest_links(cluster.fabric, simulated.sent, time_s),
         rank_finish_s=tuple((simulated.ends_ps[: demand.ranks] / PS_PER_S).tolist()),
         cross_check=simulated.check,
         effects=simulated.effects,
@@ -298,7 +295,7 @@ def watch_rounds(
     """Call ``on_round`` after each delivered round, and ``on_loads`` whenever loads of links change."""
     schedule = planned.timed.schedule
     if planned.by_message:
-        simulate_with_faults(schedule, planned.cluster, planned.scenario.faults, on_round, on_loads)
+        networks.simulate_with_faults(schedule, planned.cluster, planned.scenario.faults, on_round, on_loads)
     else:
         simulate_ps(schedule, planned.cluster, on_round, on_loads)
 

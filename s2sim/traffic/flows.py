@@ -17,7 +17,7 @@ from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.scenario import cluster as clusters
 from s2sim.files import read_text
 from s2sim.network.network import deliver_ps, uncontended_ps
-from s2sim.network.packet_queues import pipeline_fill_ps
+from s2sim.network.packet_queues import count_packet_hops, pipeline_fill_ps
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.describe import summary_line
 from s2sim.traffic import networks
@@ -155,7 +155,10 @@ def simulate_transfers(
     # By network; a transfer's store-and-forward time is 0 without packets.
     finished_ps, fills_ps = {}, np.zeros(len(src), np.int64)
     if spec.as_packets:
-        finished_ps["packet"] = networks.deliver_packets(cluster, routes, transfers, spec, progress)
+        hops = count_packet_hops(routes, sizes_bytes, spec.packet_size_bytes)
+        network = networks.packet_network(hops, spec, progress)
+        finished_ps["packet"] = deliver_ps(cluster.fabric, routes, start_ps, sizes_bytes, network=network)
+        progress.stop()
         fills_ps = pipeline_fill_ps(cluster.fabric, routes, sizes_bytes, spec.packet_size_bytes)
     sent = networks.RoutedBytes(routes, src, dst, sizes_bytes)
     effects = permanent_effects(faults, healthy, [(alone, routes, 1)])

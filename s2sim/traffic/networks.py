@@ -158,7 +158,7 @@ class CollectiveCheck:
     difference: float  # Time as packets, less the fill, over the time as a fluid, less 1
 
 
-def _packet_network(hops: int, spec: NetworkSpec, progress: ProgressWatcher) -> partial[Network]:
+def packet_network(hops: int, spec: NetworkSpec, progress: ProgressWatcher) -> partial[Network]:
     """Return the constructor of the packet network; `S2SimError` if so many hops of packets take too long."""
     if hops > MAX_PACKET_HOPS:
         raise S2SimError(
@@ -182,7 +182,7 @@ def run_as_packets(schedule: Schedule, cluster: Cluster, spec: NetworkSpec, prog
             per_round = count_packet_hops(find_routes(cluster, pattern), step.round.bytes, spec.packet_size_bytes)
             hops += step.times * per_round
     env = simpy.Environment(initial_time=0)
-    network = _packet_network(hops, spec, progress)(env, cluster.fabric)
+    network = packet_network(hops, spec, progress)(env, cluster.fabric)
     ends_ps = np.zeros(schedule.places, np.int64)
 
     def note(ran: CompletedRound) -> None:
@@ -302,17 +302,6 @@ class CrossCheck(JsonForm):
             "difference = (time as packets - fill) / time as a fluid - 1; finish_s holds the fill where the "
             "other network is packet"
         )
-
-
-def deliver_packets(
-    cluster: Cluster, routes: Routes, transfers: Transfers, spec: NetworkSpec, progress: ProgressWatcher = SILENT
-) -> Ints:
-    """Return the delivery of each transfer in the packet network, int64 picoseconds; see `deliver_ps`."""
-    hops = count_packet_hops(routes, transfers.sizes_bytes, spec.packet_size_bytes)
-    network = _packet_network(hops, spec, progress)
-    finish_ps = deliver_ps(cluster.fabric, routes, transfers.start_ps, transfers.sizes_bytes, network=network)
-    progress.stop()
-    return finish_ps
 
 
 def simulate_flows_with_faults(

@@ -13,7 +13,7 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.demand import Demand, all_to_all_demand
-from s2sim.errors import OptionError, S2SimError
+from s2sim.errors import S2SimError
 from s2sim.experiment.json_form import JsonForm
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.gradients.gradient import Gradient
@@ -141,31 +141,22 @@ class BridgeCheckResult(JsonForm):
     complete: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class CheckSpec:
-    """What is checked."""
+def run_check(
+    options: Sequence[str], workers: int, trace_name: str, steps: int, seed: int, progress: ProgressWatcher = SILENT
+) -> BridgeCheckResult:
+    """Start the processes, run every reducer, and compare; `S2SimError` if one of them ends before its time.
 
-    reducers: tuple[str, ...] = (ALL_REDUCERS,)  # Option strings, ``all`` for every registered one and preset
-    workers: int = 4
-    trace: str = "ncf"
-    steps: int = 2  # Training steps of each, one after the other on what it carries over
-    seed: int = 0
-
-
-def run_check(spec: CheckSpec, progress: ProgressWatcher = SILENT) -> BridgeCheckResult:
-    """Start the processes, run every reducer, and compare; `S2SimError` if one of them ends before its time."""
+    ``options`` are option strings, ``all`` for every registered reducer and preset; each does its training ``steps``
+    one after the other on what it carries over.
+    """
     if find_spec("torch") is None:
         raise S2SimError("reducers between processes need torch: pip install 's2sim[torch]'")
-    if spec.workers < 1 or spec.steps < 1:
-        raise OptionError(
-            f"{spec.workers} workers and {spec.steps} steps were asked for: there is at least one of each"
-        )
-    texts = [text for asked in spec.reducers for text in (reducer_names() if asked == ALL_REDUCERS else [asked])]
+    texts = [text for asked in options for text in (reducer_names() if asked == ALL_REDUCERS else [asked])]
     reducers = [make_reducer(text) for text in texts]
-    trace = load_trace(spec.trace, workers=spec.workers, seed=spec.seed)
-    nodes = [2 * rank // spec.workers for rank in range(spec.workers)]
+    trace = load_trace(trace_name, workers=workers, seed=seed)
+    nodes = [2 * rank // workers for rank in range(workers)]
     # Of one that skips steps, at least until an exchange.
-    counts = [spec.steps if spec.steps <= one.warmup_steps else max(spec.steps, one.period) for one in reducers]
+    counts = [steps if steps <= one.warmup_steps else max(steps, one.period) for one in reducers]
     asked = [
         {"text": text, "steps": [(step, step % trace.steps) for step in range(count)]}
         for text, count in zip(texts, counts, strict=True)
@@ -173,26 +164,26 @@ def run_check(spec: CheckSpec, progress: ProgressWatcher = SILENT) -> BridgeChec
     placed = [one.placed(nodes) for one in reducers]
     rows: dict[int, CheckRow] = {}
     told: dict[int, dict[int, Any]] = {}
-    progress.start(len(texts), f"{len(texts)} reducers between {spec.workers} processes")
+    progress.start(len(texts), f"{len(texts)} reducers between {workers} processes")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="s2sim-")))
         place = stack.enter_context(private_loopback())
-        arguments = {"trace": spec.trace, "seed": spec.seed, "nodes": nodes, "folder": str(folder), "reducers": asked}
+        arguments = {"trace": trace_name, "seed": seed, "nodes": nodes, "folder": str(folder), "reducers": asked}
 
         def hear(rank: int, report: Any) -> None:
             """Take the report of one process; the last of a reducer's completes its row."""
             number = report["reducer"]
             heard = told.setdefault(number, {})
             heard[rank] = report
-            if len(heard) == spec.workers:
-                reports = [heard[each] for each in range(spec.workers)]
-                rows[number] = _check_row(placed[number], asked[number]["steps"], trace, spec.seed, folder, reports)
+            if len(heard) == workers:
+                reports = [heard[each] for each in range(workers)]
+                rows[number] = _check_row(placed[number], asked[number]["steps"], trace, seed, folder, reports)
                 del told[number]
                 progress.advance()
 
         counted: list[Any] | None = None
         try:
-            places = [place or ProcessPlace()] * spec.workers
+            places = [place or ProcessPlace()] * workers
             counted = run_job("s2sim.pytorch.rank:run_checks", arguments, places, timeout_s=120.0, hear=hear)
         except KeyboardInterrupt:
             if not rows:
@@ -210,7 +201,7 @@ def run_check(spec: CheckSpec, progress: ProgressWatcher = SILENT) -> BridgeChec
         )
     complete = len(rows) == len(texts)
     in_order = tuple(rows[number] for number in sorted(rows))
-    return BridgeCheckResult(trace.name, spec.workers, spec.seed, "gloo", in_order, interface, complete)
+    return BridgeCheckResult(trace.name, workers, seed, "gloo", in_order, interface, complete)
 
 
 def _check_row(

@@ -2,13 +2,14 @@
 
 import platform
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from s2sim import __version__
+from s2sim.experiment.json_form import JsonForm
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.spec import FOR_BOTH, FOR_DENSE_LAYERS, FOR_TABLES, PREFETCH
 from s2sim.files import toml_text
@@ -56,17 +57,13 @@ class CodecTime:
 
 
 @dataclass(frozen=True, slots=True)
-class CodecCalibration:
+class CodecCalibration(JsonForm):
     """What codecs take on this machine, and the file that says so."""
 
     times: tuple[CodecTime, ...]
     factors: dict[str, float]  # By the name of a reducer
     median_error: float  # Of |ln(predicted/measured)|
     text: str  # Of a file for ``--gpu``
-
-    def to_json(self) -> dict[str, Any]:
-        """Return it as JSON has it."""
-        return asdict(self)
 
 
 def calibrate_codecs(

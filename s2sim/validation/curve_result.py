@@ -248,18 +248,14 @@ def _errors(curves: Sequence[CurveErrors], size: str) -> Errors | None:
     )
 
 
-def by_source(curves: Sequence[CurveErrors]) -> tuple[Group, ...]:
-    """Return the curves of each source."""
-    return _grouped(curves, "source")
-
-
 def by_class(curves: Sequence[CurveErrors], sources: int = 1) -> tuple[Class, ...]:
     """Return the curves of each GPU, transport, collective and launch with at least ``sources`` sources."""
     kinds = ("gpu", "transport", "collective", "launch")
-    return tuple(Class(kind, group) for kind in kinds for group in _grouped(curves, kind, sources))
+    return tuple(Class(kind, group) for kind in kinds for group in grouped(curves, kind, sources))
 
 
-def _grouped(curves: Sequence[CurveErrors], field: str, sources: int = 1) -> tuple[Group, ...]:
+def grouped(curves: Sequence[CurveErrors], field: str, sources: int = 1) -> tuple[Group, ...]:
+    """Return the curves of each value of a field, as ``source``, with at least ``sources`` sources."""
     found = group_by(curves, lambda curve: getattr(curve, field) or NOT_KNOWN)
     kept = [name for name in sorted(found) if len({each.source for each in found[name]}) >= sources]
     return tuple(group_errors(name, found[name]) for name in kept)

@@ -17,15 +17,8 @@ from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds, MeasuredTiming
 from s2sim.testbed.training import PYTORCH, find_recorded
 from s2sim.uncertainty.machine_fit import FittedConstant, HostFit
+from s2sim.validation import testbed_fit
 from s2sim.validation.compare_log_result import LARGE_BYTES
-from s2sim.validation.testbed_fit import (
-    collective_s,
-    exchange_s,
-    fit_setting,
-    measured_codec_time,
-    predict_codec_s,
-    setting_toml,
-)
 
 DENSE = "dense"
 
@@ -244,7 +237,7 @@ def predict_iterations(setting: MeasuredSetting, job: Path, reducers: Sequence[s
     """Return the iteration of a recorded job on a setting with each reducer that can run there."""
     with TemporaryDirectory() as place:
         topology = Path(place) / f"{setting.name}.toml"
-        topology.write_text(setting_toml(setting), "utf-8")
+        topology.write_text(testbed_fit.setting_toml(setting), "utf-8")
         recorded = stages.record(str(topology), workers=setting.workers, reducers=reducers, recorded=str(job))
         found = stages.predict(recorded)
     known = {row.reducer: row.iteration_s for row in found.state.rows if row.iteration_s is not None}
@@ -265,10 +258,10 @@ def compare_testbeds(
     """
     chosen = setting_named(measured, calibrate_on)
     simulated = measured.collectives or measured.reducers or measured.iterations or not measured.training
-    fit = fit_setting(chosen, measured.collectives, progress) if simulated else HostFit((), (), 0.0, 0.0)
+    fit = testbed_fit.fit_setting(chosen, measured.collectives, progress) if simulated else HostFit((), (), 0.0, 0.0)
     settings = {setting.name: setting for setting in measured.settings}
     codecs = {
-        (row.what, row.trace): measured_codec_time(chosen, row, fit.own)
+        (row.what, row.trace): testbed_fit.measured_codec_time(chosen, row, fit.own)
         for row in (*measured.iterations, *measured.reducers)
         if row.setting == chosen.name
     }
@@ -279,7 +272,7 @@ def compare_testbeds(
     for kind, row in watched(progress, "predicting", rows):
         setting, seen, undecided_below = settings[row.setting], row.setting == chosen.name, 0.0
         if kind == "collectives":
-            predicted_s = collective_s(setting, row.what, row.payload_bytes, fit.own)
+            predicted_s = testbed_fit.collective_s(setting, row.what, row.payload_bytes, fit.own)
         elif kind == "training":
             if row not in trained:
                 continue
@@ -288,8 +281,8 @@ def compare_testbeds(
         else:
             codec = codecs.get((row.what, row.trace))
             unmeasured |= {row.what} if codec is None else set()
-            exchanged_s = exchange_s(setting, row.what, row.trace, fit.own)
-            predicted_s = row.compute_s + (exchanged_s + predict_codec_s(setting, row, codec))
+            exchanged_s = testbed_fit.exchange_s(setting, row.what, row.trace, fit.own)
+            predicted_s = row.compute_s + (exchanged_s + testbed_fit.predict_codec_s(setting, row, codec))
         cluster = setting.name, setting.workers, setting.nodes, setting.rate_Bps, setting.uplink_Bps
         work = row.what, row.trace, row.compute_s, row.payload_bytes
         times_s = row.median_s, row.low_s, row.high_s, predicted_s

@@ -223,7 +223,7 @@ def result_of_curves(
             ),
             suspect=curve_result.group_errors("suspect", [curve for curve in found if curve.quality != "good"]),
         ),
-        by_source=curve_result.by_source(counted),
+        by_source=curve_result.grouped(counted, "source"),
         by_class=curve_result.by_class(counted),
         curves=tuple(found),
         parameters=(),
@@ -301,5 +301,5 @@ def fitted_parameters(fits: ConstantFits) -> tuple[curve_result.Parameter, ...]:
 def leave_one_out_errors(fits: ConstantFits, curves: Sequence[curve_result.CurveErrors]) -> curve_result.LeftOut:
     """Return the errors of curves whose source was left out of the fit."""
     found = fits.left_out(curves)
-    parts = curve_result.by_size(found), curve_result.by_source(found), curve_result.by_class(found, sources=3)
+    parts = curve_result.by_size(found), curve_result.grouped(found, "source"), curve_result.by_class(found, sources=3)
     return curve_result.LeftOut(curve_result.group_errors("left out", found), *parts, tuple(found))

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from s2sim.testbed.measured import add_setting, add_timed
+from s2sim.testbed.measured import add_row
 from s2sim.validation.testbed_fit import collective_s, exchange_s
 
 
@@ -13,15 +13,15 @@ def folder(tmp_path, testbed_rows):
     """Return a folder of two settings, whose times are those that the constants above make."""
     path = tmp_path / "measured"
     for where in (testbed_rows.setting(2, 200), testbed_rows.setting(4, 1000)):
-        add_setting(path, where)
+        add_row(path, None, where)
         for row in testbed_rows.simulated(where):
-            add_timed(path, "collectives", row)
+            add_row(path, "collectives", row)
         for what in ("dense", "union"):
             exchanged_s = exchange_s(where, what, "ncf", testbed_rows.OWN)
             # Twice as many workers as processors code half as fast.
             codec_s = 0.002 * max(1, where.workers / 2) * (what == "union")
             row = testbed_rows.timed(where, what, 2_411_200, exchanged_s + codec_s, trace="ncf", codec_s=codec_s)
-            add_timed(path, "reducers", row)
+            add_row(path, "reducers", row)
     return path
 
 

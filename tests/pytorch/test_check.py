@@ -46,9 +46,7 @@ def children():
 @pytest.fixture(scope="module")
 def checked():
     before = children()
-    found = run.run_check(
-        run.CheckSpec(REDUCERS, workers=3, trace="synthetic:rows=400,width=8,density=0.1,dense=500,steps=2")
-    )
+    found = run.run_check(REDUCERS, 3, "synthetic:rows=400,width=8,density=0.1,dense=500,steps=2", steps=2, seed=0)
     assert children() == before
     return found
 

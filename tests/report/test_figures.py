@@ -99,7 +99,7 @@ def test_bars_are_as_long_as_the_phases_and_follow_each_other(figures, rows):
     (axes,) = figures["breakdown"].axes
     assert [text.get_text() for text in axes.get_yticklabels()] == [row.option_string for row in rows]
     bars = {container.get_label(): container.patches for container in axes.containers}
-    assert tuple(bars) == PHASES
+    assert tuple(bars) == tuple(PHASES)
     for number, row in enumerate(rows):
         communication, encode, decode = (bars[phase][number] for phase in PHASES)
         assert encode.get_width() == pytest.approx(row.time_s.encode)

@@ -9,8 +9,7 @@ from s2sim.testbed.measured import (
     MeasuredSetting,
     MeasuredTestbeds,
     MeasuredTiming,
-    add_setting,
-    add_timed,
+    add_row,
     read_measured,
     resolve_testbeds_folder,
 )
@@ -24,11 +23,11 @@ S2 = MeasuredTiming("w4-25", "s2:rows=3,cells=1.5", "ncf", 0.0, 4096, 9, 1.5e-3,
 
 def test_what_is_written_is_read(tmp_path):
     folder = tmp_path / "new" / "folder"
-    add_setting(folder, SETTING)
-    add_setting(folder, replace(SETTING, name="other"))
-    add_timed(folder, "collectives", ALL_REDUCE)
-    add_timed(folder, "collectives", replace(ALL_REDUCE, setting="other"))
-    add_timed(folder, "reducers", S2)
+    add_row(folder, None, SETTING)
+    add_row(folder, None, replace(SETTING, name="other"))
+    add_row(folder, "collectives", ALL_REDUCE)
+    add_row(folder, "collectives", replace(ALL_REDUCE, setting="other"))
+    add_row(folder, "reducers", S2)
     assert read_measured(folder) == MeasuredTestbeds(
         settings=(SETTING, replace(SETTING, name="other")),
         collectives=(ALL_REDUCE, replace(ALL_REDUCE, setting="other")),
@@ -48,8 +47,8 @@ def test_what_is_written_is_read(tmp_path):
     ],
 )
 def test_a_wrong_row_is_told_in_one_line(tmp_path, name, old, new, told):
-    add_setting(tmp_path, SETTING)
-    add_timed(tmp_path, "collectives", ALL_REDUCE)
+    add_row(tmp_path, None, SETTING)
+    add_row(tmp_path, "collectives", ALL_REDUCE)
     path = tmp_path / f"{name}.csv"
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(S2SimError, match=told) as caught:
@@ -58,14 +57,14 @@ def test_a_wrong_row_is_told_in_one_line(tmp_path, name, old, new, told):
 
 
 def test_two_settings_of_one_name_are_refused(tmp_path):
-    add_setting(tmp_path, SETTING)
-    add_setting(tmp_path, SETTING)
+    add_row(tmp_path, None, SETTING)
+    add_row(tmp_path, None, SETTING)
     with pytest.raises(S2SimError, match="'w4-25' twice"):
         read_measured(tmp_path)
 
 
 def test_a_row_that_cannot_be_written_leaves_the_others(tmp_path, monkeypatch):
-    add_setting(tmp_path, SETTING)
+    add_row(tmp_path, None, SETTING)
     before = (tmp_path / "settings.csv").read_text()
 
     def full(path, data):
@@ -75,7 +74,7 @@ def test_a_row_that_cannot_be_written_leaves_the_others(tmp_path, monkeypatch):
 
     monkeypatch.setattr("pathlib.Path.write_bytes", full)
     with pytest.raises(S2SimError, match=r"cannot write .*settings\.csv: No space left on device"):
-        add_setting(tmp_path, replace(SETTING, name="other"))
+        add_row(tmp_path, None, replace(SETTING, name="other"))
     assert [path.name for path in tmp_path.iterdir()] == ["settings.csv"]
     assert (tmp_path / "settings.csv").read_text() == before
 
@@ -85,7 +84,7 @@ def test_a_folder_without_settings_is_refused(tmp_path):
         read_measured(tmp_path)
     (tmp_path / "file").write_text("")
     with pytest.raises(S2SimError, match="cannot make the folder"):
-        add_setting(tmp_path / "file", SETTING)
+        add_row(tmp_path / "file", None, SETTING)
 
 
 def test_the_shipped_folder_goes_by_its_name(tmp_path, monkeypatch):

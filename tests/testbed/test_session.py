@@ -14,7 +14,7 @@ from s2sim.pytorch.launch import ProcessPlace
 from s2sim.testbed import series as session
 from s2sim.testbed.layout import NetworkLayout
 from s2sim.testbed.measure import COLLECTIVES, Repetitions
-from s2sim.testbed.measured import MeasuredSetting, add_setting, read_measured
+from s2sim.testbed.measured import MeasuredSetting, add_row, read_measured
 from s2sim.testbed.series import current_setting, measure_testbed, missing_tasks
 from s2sim.testbed.settings import RequestedMeasurements
 
@@ -80,7 +80,7 @@ def test_rows_stay_and_what_is_missing_is_measured(tmp_path):
 
 def test_a_setting_of_another_network_is_refused(tmp_path):
     plan = collectives(Repetitions())
-    add_setting(tmp_path, HERE)
+    add_row(tmp_path, None, HERE)
     assert len(missing_tasks(tmp_path, HERE, plan)["collectives"]) == len(COLLECTIVES)
     other = MeasuredSetting(
         "lo", 2, 2, 1e9, inf, 2, "a CPU", "Linux", "2.6", "another day", "s2sim, with other options"

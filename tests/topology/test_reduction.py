@@ -63,7 +63,7 @@ def test_every_rank_has_one_way_up_to_one_root_and_down_again(make, number):
     # Whatever leads up ends at one switch.
     assert len(set(fabric.head[up]) - set(fabric.tail[up])) == 1
     for gpu in cluster.gpu_of_rank.tolist():
-        assert {gpu, fabric.gpus + gpu // cluster.layout.gpus_per_node} & set(fabric.tail[up].tolist())
+        assert {gpu, fabric.gpus + gpu // cluster.shape.gpus_per_node} & set(fabric.tail[up].tolist())
 
 
 def test_rails_meet_at_one_spine(make):

@@ -86,11 +86,9 @@ def _stack_bars(
     return starts
 
 
-PHASES = ("communication", "encode", "decode")
-"""Communication first, so that its lower bound is at the right time on the axis."""
-
-# Strength of a family's colour in each phase; hatches would make an SVG of megabytes.
-_STRENGTHS = {"communication": 1.0, "encode": 0.6, "decode": 0.3}
+# Strength of a family's colour in each phase; hatches would make an SVG of megabytes. Communication comes first, so
+# that its lower bound is at the right time on the axis.
+PHASES = {"communication": 1.0, "encode": 0.6, "decode": 0.3}
 # Inches of a bar with its surroundings, and its share of them.
 _PHASE_BAR = 0.25
 _BAR_SHARE = 0.68
@@ -114,7 +112,7 @@ def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str
 
 
 def _tint(colour: str, phase: str) -> tuple[float, float, float]:
-    strength = _STRENGTHS[phase]
+    strength = PHASES[phase]
     red, green, blue = (1 - strength + strength * part for part in to_rgb(colour))
     return red, green, blue
 

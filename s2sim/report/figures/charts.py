@@ -12,7 +12,6 @@ from matplotlib.colors import LinearSegmentedColormap, Normalize
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
-from numpy.typing import NDArray
 
 from s2sim.arrays import Floats
 from s2sim.claims.paper import Chart, HeatMap, Line
@@ -230,20 +229,18 @@ def times_figure(result: PredictionComparison) -> Figure:
     with style.figure_style():
         about = "measured (dots, 10 to 90 %) and predicted (lines)"
         title = f"Time of collectives: {about}; told by {result.calibrated_on}"
-        figure, panels = figure_of_panels(title, max(len(workers), 1), max(len(kinds), 1))
+        shape = max(len(workers), 1), max(len(kinds), 1)
+        figure = Figure((style.WIDTH, _PANEL * shape[0] + _AROUND), layout="constrained")
+        figure.suptitle(title, fontsize=style.TEXT_SIZE)
+        panels = figure.subplots(*shape, sharex=True, sharey=True, squeeze=False)
         for row, count in zip(panels, workers, strict=False):
             for axes, kind in zip(row, kinds, strict=False):
                 _draw_times(axes, [p for p in points if (p.workers, p.what) == (count, kind)], rates)
                 axes.set_title(f"{kind}, {count} workers", fontsize=style.SMALL_SIZE)
-        share_legend(figure, list(panels.flat), [rate_text(rate_Bps) for rate_Bps in rates])
+        # One legend for the lines of all panels.
+        lines = {line.get_label(): line for axes in panels.flat for line in axes.lines}
+        write_legend(figure, [lines[name] for name in map(rate_text, rates) if name in lines])
     return figure
-
-
-def figure_of_panels(title: str, rows: int, columns: int) -> tuple[Figure, NDArray[Any]]:
-    """Return a figure with a title, and its axes, of shape (rows, columns)."""
-    figure = Figure((style.WIDTH, _PANEL * rows + _AROUND), layout="constrained")
-    figure.suptitle(title, fontsize=style.TEXT_SIZE)
-    return figure, figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
 
 
 def _draw_times(axes: Axes, points: Sequence[ComparedTime], rates: Sequence[float]) -> None:
@@ -267,12 +264,6 @@ def set_log_scales(axes: Axes) -> None:
     axes.set_yscale("log")
     axes.minorticks_off()
     axes.tick_params(labelsize=style.SMALL_SIZE)
-
-
-def share_legend(figure: Figure, panels: Sequence[Axes], names: Sequence[str]) -> None:
-    """Write one legend for the lines of all panels, in the order of their names."""
-    lines = {line.get_label(): line for axes in panels for line in axes.lines}
-    write_legend(figure, [lines[name] for name in names if name in lines])
 
 
 # Inches: around the axes, a rank, a round, and the width of the figure.

@@ -1,24 +1,21 @@
 """Heads of figures, names of lines, and labels of points that cross nothing."""
 
-from __future__ import annotations
-
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import product
 from statistics import fmean
 from textwrap import wrap
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
+from matplotlib.artist import Artist
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure, SubFigure
+from matplotlib.path import Path
+from matplotlib.transforms import Bbox
 
+from s2sim.arrays import Floats
+from s2sim.experiment.rows import Result
 from s2sim.report.figures import style
-
-if TYPE_CHECKING:
-    from matplotlib.artist import Artist
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure, SubFigure
-
-    from s2sim.arrays import Floats
-    from s2sim.experiment.rows import Result
 
 # Inches. Fonts are wider at some resolutions, hence the air behind names.
 _GAP, _HEIGHT, _END_NAME_AIR = 0.25, 0.15, 0.2
@@ -157,9 +154,6 @@ class Label(NamedTuple):
 
 def place_labels(axes: Axes, labels: Sequence[Label], lines: Sequence[Floats]) -> None:
     """Write texts at free places by their points, the most important first; none crosses ``lines`` (points, 2)."""
-    from matplotlib.path import Path
-    from matplotlib.transforms import Bbox
-
     figure = axes.get_figure(root=True)
     assert figure is not None
     pixels = figure.dpi / 72

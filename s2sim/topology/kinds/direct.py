@@ -180,7 +180,6 @@ class RingLayout(TorusLayout):
     link_class: ClassVar[str] = "ring"
 
     def way_name(self, dimension: int, step: int) -> str:
-        """Return the name of the links of one direction."""
         return "clockwise" if step > 0 else "counterclockwise"
 
     def describe(self, oversubscription: float | None) -> list[str]:
@@ -252,9 +251,6 @@ class DragonflyLayout(Layout):
     @property
     def _detours(self) -> bool:
         return self.shape.routing == "valiant" and self.groups > 2
-
-    def switch_of_port(self, port: Ints) -> Ints:
-        return self.node_set.node_of_port[port] // self.hosts_per_leaf
 
     def parts(self) -> list[LinkPart]:
         """Return the local links (port k of router i leads to router k, or k + 1 from k = i on) and the global ones."""

@@ -42,7 +42,6 @@ class GraphLayout(Layout):
 
     @classmethod
     def most_nodes(cls, shape: ClusterShape) -> tuple[int, str] | None:
-        """Return the number of hosts."""
         return None if shape.graph is None else (shape.graph.hosts, f"the number of hosts in {shape.graph.name}")
 
     @classmethod
@@ -86,7 +85,6 @@ class GraphLayout(Layout):
         return self.shape.routing in ("ecmp", "k-shortest") and len(self.tail) > 2 * (self.switches - 1)
 
     def cables(self, way: str) -> tuple[float | Floats, int | Ints]:
-        """Return rate and latency of the link of each interface to its switch."""
         return self._numbers(self.cable[int(way == "in")]) if self.shape.host_cable else (np.inf, 0)
 
     def _numbers(self, numbers: Ints) -> tuple[Floats, Ints]:
@@ -96,7 +94,6 @@ class GraphLayout(Layout):
         return np.array(rates, np.float64), np.array(latencies, np.int64)
 
     def switch_of_port(self, port: Ints) -> Ints:
-        """Return the switch of each interface, or the stop of its node."""
         return self.of_port[port]
 
     def parts(self) -> list[LinkPart]:
@@ -110,7 +107,6 @@ class GraphLayout(Layout):
         return [LinkPart("graph", "graph", *numbers, "{}", lambda at: texts[at : at + 1], len(texts), lambda _: ends)]
 
     def stages(self, fabric: Fabric, source: Ints, target: Ints, outside: Mask, seed: int) -> list[RouteStage]:
-        """Return the links from switch to switch, as many as each transfer has."""
         at, end = self.of_port[source], np.where(outside, self.of_port[target], self.of_port[source])
         explicit, node = self.shape.routing == "explicit", self.node_set.node_of_port
         left, rest, level = np.flatnonzero(outside if explicit else at != end), target.copy(), 0
@@ -190,7 +186,6 @@ class GraphLayout(Layout):
         return ways
 
     def hops(self) -> tuple[int, int]:
-        """Return the fewest and the most links from switch to switch."""
         if self.shape.routing == "explicit":
             ways = (one * self.graph.hosts + other for one, other in permutations(range(self.nodes), 2))
             lengths = [len(self.graph.routes[way]) for way in ways]
@@ -216,7 +211,6 @@ class GraphLayout(Layout):
         return [np.isin(np.arange(self.switches), self.of_port[self.node_set.node_of_port < self.nodes // 2])]
 
     def describe(self, oversubscription: float | None) -> list[str]:
-        """Return hosts and switches, how they were told, and the routing."""
         graph, paths = self.graph, f" over {self.shape.paths or _PATHS} paths" * (self.shape.routing == "k-shortest")
         hosts, switches = format_number_of(graph.hosts, "host"), len(graph.vertices) - graph.hosts
         rule = f" ({graph.description})" * bool(graph.description)

@@ -99,9 +99,6 @@ class TreeLayout(Layout):
         """Return the host number of each interface: hosts of one leaf switch follow each other."""
         return port
 
-    def switch_of_port(self, port: Ints) -> Ints:
-        return self.node_set.node_of_port[port] // self.hosts_per_leaf
-
     def parts(self) -> list[LinkPart]:
         """Return the links from leaves to aggregation switches and from those to cores, each up and down."""
         link = self.shape.link
