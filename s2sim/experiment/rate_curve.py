@@ -46,6 +46,8 @@ def rate_of(cluster: Cluster, field: str) -> float:
 
 # Times that differ by less are the same; the precision of the rate from which on they are.
 _FLAT, _CEILING_PRECISION = 1.001, 1.02
+# Times that differ by less are hardly any gain over rates that differ by more than the other factor.
+_HARDLY_FASTER, _WIDE = 1.02, 1.5
 # A link that is busy for less of a communication phase does not limit it.
 _BUSY = 0.5
 _LINKS = {"pcie": "PCIe", "nvlink": "NVLink", "nic": "a network interface", "gpu": "a link between GPUs"}
@@ -127,19 +129,31 @@ class RateReplays:
         return low
 
     def ceiling(self, lowest_Bps: float, highest_Bps: float) -> tuple[float, str] | None:
-        """Return the rate, to 2 %, above which dense is no faster, and what limits; None if beyond, or by latency."""
-        least_ps = self.phase_at(highest_Bps, self._dense)
-        low, high = lowest_Bps, highest_Bps
-        while high > low * _CEILING_PRECISION:
-            middle = sqrt(low * high)
-            low, high = (low, middle) if self.phase_at(middle, self._dense) <= least_ps * _FLAT else (middle, high)
-        if high == highest_Bps or low == lowest_Bps:
+        """Return the rate, to 2 %, above which dense is no faster, and what limits; None if beyond, or by latency.
+
+        Where hardly anything is gained over a wide range of rates, such as by another protocol, that begins below it.
+        """
+        high = self._flat_from(lowest_Bps, highest_Bps, _HARDLY_FASTER)
+        exact = self._flat_from(high / _CEILING_PRECISION, highest_Bps, _FLAT)
+        high = high if exact > _WIDE * high else exact
+        if high == highest_Bps or high <= lowest_Bps * _CEILING_PRECISION:
             return None
         fastest = self._executed(highest_Bps, self._dense)
         busiest = busiest_link(fastest.replay, fastest.timer.cluster)
         if busiest is None or busiest.share < _BUSY:
             return None
         return high, f"{_LINKS.get(busiest.kind, 'a link between switches')} at {format_bytes(busiest.rate_Bps)}/s"
+
+    def _flat_from(self, low_Bps: float, highest_Bps: float, factor: float) -> float:
+        """Return the least rate, to 2 %, at which dense takes at most ``factor`` times as long as at the highest."""
+        most_ps, high_Bps = factor * self.phase_at(highest_Bps, self._dense), highest_Bps
+        while high_Bps > low_Bps * _CEILING_PRECISION:
+            middle = sqrt(low_Bps * high_Bps)
+            if self.phase_at(middle, self._dense) <= most_ps:
+                high_Bps = middle
+            else:
+                low_Bps = middle
+        return high_Bps
 
     def _executed(self, rate_Bps: float, reducer: str) -> ExecutedRecording:
         item = self._recorded[reducer]

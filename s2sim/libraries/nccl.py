@@ -10,7 +10,7 @@ import numpy as np
 from s2sim.collectives.algorithms.tree import tree_channels
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, RoundLatency
-from s2sim.collectives.schedules.pipeline import channel_count
+from s2sim.collectives.schedules.pipeline import channel_count, is_node_by_node
 from s2sim.collectives.schedules.round_latency import pipeline_round_latency, ring_round_latency
 from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Round, Schedule
 from s2sim.collectives.timing.library_profile import LibraryProfile
@@ -60,10 +60,13 @@ class NcclProfile(messages.ConstantsProfile):
         A chain forwards data as it arrives, line by line. NVSwitches reduce between the GPUs that the constants name.
         """
         several, has = cluster.nodes_used > 1, partial(self._constants.has, version=self.version)
+        order = "" if is_node_by_node(cluster) else "order=nodes"
         if demand.kind in ("broadcast", "reduce"):
-            return (f"chain:channels={channel_count(cluster, None)},chunks={messages.MAX_PIECES}",)
+            chain = f"chain:channels={channel_count(cluster, None)},chunks={messages.MAX_PIECES}"
+            return (f"{chain},{order}".removesuffix(","),)
+        ring = f"ring:{order}".removesuffix(":")
         if demand.kind in ("all_gather", "reduce_scatter"):
-            return ("ring",)
+            return (ring,)
         if demand.kind != "all_reduce":
             return ()
         trees: tuple[str, ...] = ()
@@ -76,7 +79,7 @@ class NcclProfile(messages.ConstantsProfile):
         switched = all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[together]))
         reduces = generation in self._constants.tables["in-network"] and len(together) and switched and has(switch)
         reduces = reduces and self.only in ("", self._plain) and switch not in self._turned_off(cluster)
-        return ("ring", *trees, *((switch,) if reduces else ()))
+        return (ring, *trees, *((switch,) if reduces else ()))
 
     def estimate_us(self, demand: Demand, algorithm: str, cluster: Cluster) -> float | None:
         """Return NCCL's own estimate with this protocol; None for one rank, or GPUs without constants."""

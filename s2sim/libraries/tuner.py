@@ -111,8 +111,10 @@ def channel_graph(cluster: Cluster, generation: str) -> ChannelGraph:
     if count == 1:
         channels = own["channels"] if linked else 1
         return ChannelGraph(generation, 1, cluster.workers, linked, channels, *[inside / channels] * 3)
-    channels = min(spec.nics for spec in used)
     rate = min(spec.nic.rate_Bps for spec in used) / 1e9
+    # A GPU has as many interfaces as its PCIe has the rate for.
+    of_gpu = min((floor(spec.pcie.rate_Bps / spec.nic.rate_Bps) for spec in used if spec.pcie), default=1)
+    channels = min(cluster.least_ranks_per_node * max(1, of_gpu), *(spec.nics for spec in used))
     if pcie and any(spec.path != "switch" for spec in used):
         rate = min(rate, pcie)
     if cluster.workers > count:

@@ -57,7 +57,8 @@ class Communicators:
     the same kinds are one launch if the library groups, as in a group call of NCCL: bytes add, latency is paid once. At
     most ``in_flight`` of a plan run on it concurrently, in the order in which they became ready; launches of different
     groups do not wait for each other. A launch that nothing can disturb, as one of a group that shares no link with
-    another, takes the timer's time; others share the network. Work between launches is that of the busiest rank, concurrent with the ranks' own programs.
+    another, takes the timer's time; others share the network. Work between launches is that of the busiest rank,
+    concurrent with the ranks' own programs.
 
     ``quiet()`` returns whether no rank will post before a collective ends. ``watcher`` is called with every message;
     ``disturbance`` changes the network; ``slowest`` scales local work. ``priorities`` has a number per call, of which

@@ -221,7 +221,8 @@ def replay(
 
     ``plan`` has the launches of each call (default: the ideal library); ``watcher`` is called with every message and
     all work. Work that needs the batch alone runs concurrently with forward and backward, which take ``compute_ps``
-    (default: long enough to hide it). Permanent ``faults`` are already applied to the timer's cluster.
+    (default: long enough to hide it), and on ranks whose work is slower that many times as long. Permanent ``faults``
+    are already applied to the timer's cluster.
     """
     if recording.workers != timer.workers:
         raise S2SimError(f"a recording of {recording.workers} ranks cannot be replayed on {timer.workers} workers")
@@ -237,6 +238,7 @@ def replay(
     env = simpy.Environment(initial_time=start_ps)
     cluster = timer.cluster
     factors, late_ps = fault.straggler_delays(faults, recording.workers)
+    late_ps = late_ps + np.rint((factors - 1) * (compute_ps or 0)).astype(np.int64)
     # A rank that is late in every step adds up its delays until the exchange.
     late_ps = late_ps * recording.steps
     kinds = list(zip(representative_ranks(recording.scripts), factors.tolist(), late_ps.tolist(), strict=True))
@@ -272,7 +274,7 @@ def replay(
                 watcher.add_work(rank, phase, "work", begin_ps, end_ps)
     launches = tuple(sorted(communicators.launches, key=lambda launch: launch.start_ps))
     completed = tuple(sorted(communicators.completed, key=lambda each: (each.start_ps, each.calls)))
-    works = any(end > start for ranks in classes if ranks.factor > 1 for _, start, end in ranks.spent)
+    works = bool(compute_ps) or any(end > start for each in classes if each.factor > 1 for _, start, end in each.spent)
     effects = (*(disturbance.effects() if disturbance else ()), *fault.effects_on_work(faults, works=works))
     total_ps = max(rank_class.finish_ps for rank_class in classes) // recording.steps
     slowest = tuple(

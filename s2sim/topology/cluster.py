@@ -171,6 +171,12 @@ class Cluster:
         """The node that each rank runs on, int64 of shape (workers,), where others of its domain are others."""
         return self.layout.node_set.node_of_gpu[self.gpu_of_rank]
 
+    @property
+    def least_ranks_per_node(self) -> int:
+        """Ranks on the node in use, or domain of nodes, that has the fewest."""
+        ranks = np.bincount(self.node_of_rank)
+        return int(ranks[ranks > 0].min())
+
     def within(self, ranks: Sequence[int]) -> "Cluster":
         """Return the same cluster as a group of some ranks sees it, who are numbered from 0 in this order."""
         members = self._checked(ranks)

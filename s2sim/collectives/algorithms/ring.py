@@ -30,7 +30,7 @@ from s2sim.collectives.schedules.groups import (
     schedule_of,
     traffic_of,
 )
-from s2sim.collectives.schedules.pipeline import channel_count, channel_groups
+from s2sim.collectives.schedules.pipeline import Order, channel_count, channel_groups
 from s2sim.collectives.schedules.schedule import (
     LazySteps,
     Pattern,
@@ -66,6 +66,8 @@ class Ring(OverGroups):
     in_flight: int | None = None  # Pieces that go round together, one behind the other; None takes all
     # When a rank may send its next piece: once the one before it has arrived, or once its last byte has left
     release: Literal["delivered", "sent"] = "delivered"
+    # Whether ranks follow each other by their numbers, or node by node wherever they are placed, as NCCL has them
+    order: Order = "ranks"
 
     def __post_init__(self) -> None:
         check_options(self, self.name, channels=1, chunks=1, in_flight=1)
@@ -88,7 +90,7 @@ class Ring(OverGroups):
         """
         channels = channel_count(cluster, self.channels)
         text = option_text(replace(self, channels=channels if channels > 1 else None))
-        return schedule_of(demand, text, self.stage(demand.kind, channel_groups(demand, cluster, channels)))
+        return schedule_of(demand, text, self.stage(demand.kind, channel_groups(demand, cluster, channels, self.order)))
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         return _unpipelined_rounds(kind, groups) if self.chunks == 1 else self._in_flight(kind, groups)

@@ -23,7 +23,7 @@ from s2sim.collectives.schedules.exchange import (
     stage_of_moves,
 )
 from s2sim.collectives.schedules.groups import Groups, OverGroups, schedule_of
-from s2sim.collectives.schedules.pipeline import Pipeline, channel_count, channel_groups, mesh_ring_count
+from s2sim.collectives.schedules.pipeline import Order, Pipeline, channel_count, channel_groups, mesh_ring_count
 from s2sim.collectives.schedules.schedule import Schedule, Stage
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import check_options, option_text
@@ -262,6 +262,7 @@ class Chain(OverGroups):
     # that has all ranks, else one
     channels: int | None = None
     chunks: int | None = None  # Pieces that each channel's part is cut into
+    order: Order = "ranks"  # By rank from the root on, or node by node wherever ranks are placed
 
     def __post_init__(self) -> None:
         check_options(self, self.name, channels=1, chunks=1)
@@ -269,7 +270,7 @@ class Chain(OverGroups):
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule: in every channel its order of ranks, from the root on."""
         channels = self.channels or mesh_ring_count(cluster)
-        groups = channel_groups(demand, cluster, channels)
+        groups = channel_groups(demand, cluster, channels, self.order)
         first = np.argmax(groups.ranks == demand.root, axis=1)
         from_root = (first[:, None] + np.arange(groups.members)) % groups.members
         groups = replace(groups, ranks=np.take_along_axis(groups.ranks, from_root, axis=1))

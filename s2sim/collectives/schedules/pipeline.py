@@ -6,6 +6,7 @@ A channel goes through each network interface of a node; in a mesh of NVLinks ch
 
 from dataclasses import dataclass
 from functools import lru_cache
+from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -24,13 +25,13 @@ _MAX_LANES = 32
 def channel_count(cluster: Cluster, requested: int | None) -> int:
     """Return the requested number of channels, or the number that uses all links.
 
-    That is one per interface of a node if there are several nodes, at most the limit of NCCL, and in one mesh of
-    NVLinks one per ring of `ring_orders`.
+    That is one per interface and rank of a node if there are several nodes, at most the limit of NCCL, and in one mesh
+    of NVLinks one per ring of `ring_orders`.
     """
     if requested:
         return requested
     if cluster.nodes_used > 1:
-        return min(cluster.shape.lanes_per_node, _MAX_LANES)
+        return min(cluster.shape.lanes_per_node, cluster.least_ranks_per_node, _MAX_LANES)
     return mesh_ring_count(cluster)
 
 
@@ -39,19 +40,34 @@ def mesh_ring_count(cluster: Cluster) -> int:
     return max(1, len(_mesh_rings(cluster)))
 
 
-def channel_groups(demand: Demand, cluster: Cluster, channels: int) -> Groups:
-    """Return a group per channel of all ranks, node by node, so that each channel enters a node at another GPU.
+Order: TypeAlias = Literal["ranks", "nodes"]
 
-    The order in a node is rotated rank order, or one along the links of its mesh. Groups have even parts of a shared
-    buffer, or of every rank's range; if their number is that of the rings in one mesh, the parts of these.
+
+def channel_groups(demand: Demand, cluster: Cluster, channels: int, order: Order = "ranks") -> Groups:
+    """Return a group per channel of all ranks, so that each channel enters a node at another GPU.
+
+    Ranks are in their order, or with ``order`` of ``"nodes"`` node by node wherever they are placed. In a node they
+    are rotated, or along the links of its mesh. Groups have even parts of a shared buffer, or of every rank's range; if
+    their number is that of the rings in one mesh, the parts of these.
     """
-    return groups_in_orders(demand, *_channel_orders(cluster, channels))
+    return groups_in_orders(demand, *_channel_orders(cluster, channels, order))
+
+
+def is_node_by_node(cluster: Cluster) -> bool:
+    """Return whether the ranks of every node follow each other."""
+    return bool((np.diff(cluster.node_of_rank) != 0).sum() == cluster.nodes_used - 1)
 
 
 # Of the sizes of a table, one after another.
 @lru_cache(maxsize=2)
-def _channel_orders(cluster: Cluster, channels: int) -> tuple[Ints, Ints | None]:
+def _channel_orders(cluster: Cluster, channels: int, order: Order) -> tuple[Ints, Ints | None]:
     """Return the order of ranks in each channel, int64 of shape (channels, ranks), and the channels' shares."""
+    if order == "nodes" and not is_node_by_node(cluster):
+        # Nodes in the order of their first ranks.
+        begin, node = np.unique(cluster.node_of_rank, return_index=True, return_inverse=True)[1:]
+        by_node = np.argsort(begin[node], kind="stable")
+        orders, shares = _channel_orders(cluster.within(by_node.tolist()), channels, order)
+        return by_node[orders], shares
     ranks = np.arange(cluster.workers)
     if rings := _mesh_rings(cluster):
         taken = [rings[channel % len(rings)] for channel in range(channels)]
@@ -70,9 +86,9 @@ def _channel_orders(cluster: Cluster, channels: int) -> tuple[Ints, Ints | None]
         if nodes.meshes.variants and length > 1 and (lines := nodes.mesh_lines(gpus)) is not None:
             entered = tuple(-(-channel * length // channels) % length for channel in range(channels))
             ports = np.unique(nodes.port_of_gpu[gpus], return_inverse=True)[1]
-            for number, order in enumerate(path_orders(lines, entered, tuple(ports.tolist()))):
-                if order is not None:
-                    orders[number, first : first + length] = first + np.array(order)
+            for number, path in enumerate(path_orders(lines, entered, tuple(ports.tolist()))):
+                if path is not None:
+                    orders[number, first : first + length] = first + np.array(path)
     return orders, None
 
 
