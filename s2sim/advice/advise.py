@@ -89,7 +89,10 @@ def _best(base: RunSpec, runs: advice.Runs) -> Advice:
         lines = [f"Nothing with an error below {base.max_error:g} is clearly faster than dense{hidden}."]
     combinations = (len(names) + len(free) * (len(_DENSITIES) - 1) + 1) * len(settings)
     cells = [dense, *sorted(cells[1:], key=attrgetter("compared_s"))]
-    return _advice("best", base, list(dict.fromkeys(lines)), cells, combinations, runs, taken=taken)
+    least, most = _DENSITIES[0], _DENSITIES[-1]
+    tried = f"densities of {', '.join(free)}: {len(_DENSITIES)} from {least:g} to {most:g} were tried"
+    notes = [tried] if free else []
+    return _advice("best", base, list(dict.fromkeys(lines)), cells, combinations, runs, notes=notes, taken=taken)
 
 
 def _allowed_densities(base: RunSpec, names: Sequence[str], runs: advice.Runs) -> list[str]:
@@ -202,7 +205,7 @@ def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> 
         notes.append("efficiency does not fall with every step: sizes between those that ran may do otherwise")
     last = cells[found * step] if found else None
     if last is None:
-        line = f"No cluster of {format_number_of(step, 'worker')} or more keeps {efficiency:.0%} of the speed of one."
+        line = f"No cluster of {format_number_of(step, 'worker')} or more keeps {100 * efficiency:.6g}% of the speed of one."
     else:
         end = ", the largest that was tried" if last.workers + step > most else ""
         line = (

@@ -255,15 +255,36 @@ def write_bytes(data: bytes, target: str) -> None:
 
 @contextmanager
 def watching(*, quiet: bool) -> Iterator[ProgressWatcher]:
-    """Yield a progress bar if standard error is a terminal and ``quiet`` is false, else a silent watcher."""
-    progress = SILENT if quiet or not sys.stderr.isatty() else Bar()
+    """Yield a progress bar if standard error is a terminal, a line every ten seconds if not; silent if ``quiet``."""
+    progress = SILENT if quiet else Bar() if sys.stderr.isatty() else Log()
     try:
         yield progress
     finally:
         progress.stop()
 
 
+LOG_EVERY_S = 10.0
 _AT_ONCE_S = 1.0
+
+
+class Log(ProgressWatcher):
+    """A line on standard error whenever ten seconds have passed."""
+
+    def __init__(self) -> None:
+        self._logged_s = monotonic()
+        self._what, self._done, self._total = "", 0, 0
+
+    def start(self, total: int, what: str) -> None:
+        """Begin a phase of ``total`` advances."""
+        self._what, self._done, self._total = what, 0, total
+        self.advance(0)
+
+    def advance(self, steps: int = 1) -> None:
+        """Take some steps of the phase."""
+        self._done += steps
+        if monotonic() - self._logged_s >= LOG_EVERY_S:
+            self._logged_s = monotonic()
+            sys.stderr.write(f"s2sim: {printable(self._what)}, {self._done} of {self._total}\n")
 
 
 class Bar(ProgressWatcher):

@@ -13,7 +13,17 @@ import typer
 
 from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import Experiment, check_targets, options_from, takes_tables
-from s2sim.cli.output import STDOUT, TABLES, show_grids, show_line, show_lines, write_figure, write_json, write_tables
+from s2sim.cli.output import (
+    LOG_EVERY_S,
+    STDOUT,
+    TABLES,
+    show_grids,
+    show_line,
+    show_lines,
+    write_figure,
+    write_json,
+    write_tables,
+)
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.spec import RunSpec
 from s2sim.tables import Table
@@ -24,7 +34,6 @@ if TYPE_CHECKING:
     from s2sim.sweeps.sweep import SweepPlan, SweepProgress
 
 _MERGE = "merge"
-_LOG_EVERY_S = 10.0
 
 
 def sweep_command(
@@ -119,7 +128,7 @@ class _Watch:
         self._last = progress
         if self._live is not None:
             self._live.update(self.text())
-        elif not self._quiet and time.monotonic() - self._logged >= _LOG_EVERY_S:
+        elif not self._quiet and time.monotonic() - self._logged >= LOG_EVERY_S:
             self._logged = time.monotonic()
             sys.stderr.write(f"s2sim: {self.text()}\n")
 
