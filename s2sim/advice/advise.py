@@ -205,7 +205,8 @@ def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> 
         notes.append("efficiency does not fall with every step: sizes between those that ran may do otherwise")
     last = cells[found * step] if found else None
     if last is None:
-        line = f"No cluster of {format_number_of(step, 'worker')} or more keeps {100 * efficiency:.6g}% of the speed of one."
+        workers = format_number_of(step, "worker")
+        line = f"No cluster of {workers} or more keeps {100 * efficiency:.6g}% of the speed of one."
     else:
         end = ", the largest that was tried" if last.workers + step > most else ""
         line = (

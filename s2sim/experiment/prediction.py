@@ -65,7 +65,8 @@ def record(
     training, buckets = scenario.training, scenario.buckets(ranks)
     what: list[Any] = ["run", ranks]
     if training is not None:
-        what += [[each.name, each.shape, each.sparse] for each in training.profile.tensors]
+        layers = training.model.layers[::-1]
+        what += [[each.name, each.shape, each.sparse, each.most_rows] for each in layers]
         what += [training.model.name, [each.tensors for each in buckets]]
     found: dict[str, RecordedReducer] = {}
     refused: list[Refused] = []
@@ -85,7 +86,7 @@ def record(
                 records, left_out = record_buckets(
                     missing,
                     gradients,
-                    training.profile.tensors,
+                    layers,
                     buckets,
                     seed=scenario.seed,
                     others=others,

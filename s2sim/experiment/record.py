@@ -13,7 +13,7 @@ from s2sim.experiment.row_parts import BoundRow, Refused
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.gradients.gradient import Gradient, add, stored
 from s2sim.gradients.law import ExtrapolatedRanks
-from s2sim.gradients.models import Model
+from s2sim.gradients.models import Model, ModelLayer
 from s2sim.gradients.read_trace import shipped_directories
 from s2sim.gradients.scaling import assign_tables
 from s2sim.gradients.statistics import GradientTable, trace_statistics
@@ -113,7 +113,12 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
         after = assign_tables(target.layers, [layer.name for layer in manifest.layers if layer.sparse])
         dense = _mean((size, share) for size, _, sparse, share in layers if not sparse) or 0.0
         layers = [
-            (layer.size, layer.shape[0], layer.sparse, held[after[layer.name]] if layer.sparse else dense)
+            (
+                layer.size,
+                layer.shape[0],
+                layer.sparse,
+                _share(layer, held[after[layer.name]]) if layer.sparse else dense,
+            )
             for layer in target.layers
         ]
     small = manifest.kind != "synthetic" and manifest.parameters < _SMALL_MODEL_PARAMETERS
@@ -134,6 +139,11 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
         density=_mean((size, share) for size, _, _, share in layers) or 0.0,
         row_density=_mean((rows, share) for _, rows, sparse, share in layers if sparse),
     )
+
+
+def _share(table: ModelLayer, held: float) -> float:
+    """Return the share of a table's rows that a rank holds."""
+    return min(held, table.most_rows / table.shape[0]) if table.most_rows else held
 
 
 def _mean(weighted: Iterable[tuple[int, float]]) -> float | None:

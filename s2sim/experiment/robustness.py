@@ -36,7 +36,7 @@ HIGHEST_BATCH = 4096
 def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> tuple[CountPays, ...]:
     """Return by reducer the mini-batches of a GPU, up to `HIGHEST_BATCH` or that of the run, with which it pays.
 
-    None where another mini-batch has other buckets.
+    None where another mini-batch has other buckets, and of a reducer whose bytes follow rows that it looks up.
     """
     dense = next(each.executed for each in predictions if each.row.baseline)
     training = dense.scenario.training
@@ -55,7 +55,8 @@ def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> 
 
     found = []
     for each in predictions:
-        if each.row.baseline:
+        looked_up = any(tensor.sparse for tensor in training.profile.tensors) and not each.recorded.reducer.size_only
+        if each.row.baseline or looked_up:
             continue
         doubt = 1.0 if each.row.extrapolated is None else each.row.extrapolated.doubt
 

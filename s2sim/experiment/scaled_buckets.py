@@ -10,7 +10,7 @@ from s2sim.experiment.buckets import buckets_for, capture_warnings, record_in_bu
 from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.scaled_scripts import record_scaled, weighted_errors
-from s2sim.experiment.scenario.reducers import AnyLayer, ReducerSpec, zero_gradient
+from s2sim.experiment.scenario.reducers import ReducerSpec, zero_gradient
 from s2sim.gradients import scaling as gradient_scaling
 from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.models import Model, ModelLayer
@@ -28,6 +28,7 @@ class LayerView(NamedTuple):
     table: int  # Which of the recorded layers it takes after; -1 where it is dense
     matrix: bool  # Whether it is taken as a matrix
     shape: tuple[int, ...]  # Of a table or a matrix; the elements of others
+    most_rows: int  # Of a table
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +98,7 @@ def record_scaled_buckets(
                 tables.get(layer.name, -1),
                 layer.name in matrices,
                 layer.shape if layer.sparse or layer.name in matrices else (layer.size,),
+                layer.most_rows,
             )
             for layer, sort in zip(layers, reducer.layer_classes(names), strict=True)
         }
@@ -243,7 +245,7 @@ def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], 
 def record_buckets(
     reducers: Sequence[ReducerSpec],
     gradients: Sequence[Gradient],
-    tensors: Sequence[AnyLayer],
+    layers: Sequence[ModelLayer],
     buckets: Sequence[Bucket],
     *,
     seed: int,
@@ -254,14 +256,13 @@ def record_buckets(
 ) -> tuple[list[RecordedReducer], list[Refused]]:
     """Run each reducer on every bucket; return the recordings, and the refusals of optional ones.
 
-    If ``tensors`` (in the order of readiness, by whose indices buckets name them) are the layers of the gradients,
-    these run unchanged. Otherwise scripts are scaled to the tensors with the statistics of the gradients, in the
+    If ``layers`` (in the order of readiness, by whose indices buckets name them) are those of the gradients,
+    these run unchanged. Otherwise scripts are scaled to the layers with the statistics of the gradients, in the
     order of ``model`` if the layers are its own, else of forward; all steps then have the same gradients. One
-    bucket of all tensors equals `record_at_size`. Identical buckets share one recording; a reducer that is defined
+    bucket of all layers equals `record_at_size`. Identical buckets share one recording; a reducer that is defined
     over the whole gradient has one bucket. ``ranks`` as in `record_scaled`. `S2SimError` if a reducer that is not
     optional refuses a bucket, or its scripts cannot be scaled.
     """
-    layers = [ModelLayer(tensor.name, tensor.shape, tensor.sparse) for tensor in tensors]
     if {layer.name: layer.size for layer in layers} == {name: layer.size for name, layer in gradients[0]}:
         names = [layer.name for layer in layers]
         return record_in_buckets(reducers, gradients, names, buckets, seed=seed, others=others, on_reducer=on_reducer)

@@ -1,6 +1,6 @@
 """Layer tables of known models: how large each parameter is, and which of their gradients are row-sparse."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from math import prod
 from pathlib import Path
@@ -68,7 +68,8 @@ class ModelLayer(Shaped):
     """One parameter of a model, rows first; ``sparse`` where its gradient is row-sparse.
 
     ``multiply_adds`` and ``values`` are those of its layer in forward, for one sample: what is multiplied and added,
-    and the activations that kernels without products read or write.
+    and the activations that kernels without products read or write, of a table its rows. A mini-batch looks up
+    ``most_rows`` of a table at most; 0 where that is not known.
     """
 
     name: str
@@ -76,6 +77,12 @@ class ModelLayer(Shaped):
     sparse: bool
     multiply_adds: int = 0
     values: int = 0
+    most_rows: int = 0
+
+    def in_batch(self, samples: int) -> "ModelLayer":
+        """Return the layer with the most rows that some samples look up, each of which is read and written again."""
+        rows_a_sample = -(-self.values * self.shape[0] // (2 * self.size))
+        return replace(self, most_rows=rows_a_sample * samples) if self.sparse else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,11 +141,12 @@ class Model:
 
     name: str
     table: LayerTable
+    batch: int = 0  # Samples between two exchanges; 0 where that is not known
 
     @property
     def layers(self) -> tuple[ModelLayer, ...]:
         """All layers, one by one."""
-        return self.table.each()
+        return tuple(each.in_batch(self.batch) for each in self.table.each())
 
     @property
     def parameters(self) -> int:

@@ -24,6 +24,7 @@ from s2sim.arrays import Ints
 from s2sim.errors import OptionError, TraceError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense
 from s2sim.gradients.models import Model, ModelLayer
+from s2sim.seeds import splitmix64
 
 SIZE_LAW = (
     "sizes grow as they do where one part of the gradients is doubled; density, growth of the union over ranks and "
@@ -116,9 +117,11 @@ def scale_to_layers(name: str, layers: Sequence[ModelLayer], like: Gradient, wor
     tables = match_tables(name, layers, like)
     make = partial(shrink_to_layers, layers=layers, tables=tables, copies=_small_copies(layers, workers))
     runs = make(like)
+    kept = _KEPT
+    if any(layer.most_rows for layer in layers):
+        kept += ", but of no table more rows than a mini-batch looks up"
     note = (
-        f"scaled to the layers of {name}: {_KEPT}; "
-        "errors are those of the trace's values, weighted by the model's sizes"
+        f"scaled to the layers of {name}: {kept}; errors are those of the trace's values, weighted by the model's sizes"
     )
     notes = [note]
     if tables:
@@ -236,13 +239,22 @@ def shrink_to_layers(
             if table.width > width:
                 columns = table.values.reshape(len(table.rows), table.width)[:, :width]
                 table = RowSparse(table.rows, columns, (table.shape[0], width))
-            found.append(table)
+            found.append(_hold_less(table, layer.most_rows / layer.shape[0]) if layer.most_rows else table)
             continue
         shape = copies[layer.name]
         size = prod(shape)
         found.append(values[np.arange(start, start + size) % len(values)].reshape(shape))
         start += size
     return Gradient(tuple(layer.name for layer in layers), tuple(found))
+
+
+def _hold_less(table: RowSparse, most: float) -> RowSparse:
+    """Return a table of which a rank holds a share ``most`` of the rows at most, and one row: by a hash of each row."""
+    if len(table.rows) <= most * table.shape[0]:
+        return table
+    words = splitmix64(table.rows.astype(np.uint64))
+    kept = words <= max(int(words.min()), int(most * table.shape[0] / len(table.rows) * 2**64))
+    return RowSparse(table.rows[kept], table.values.reshape(len(table.rows), -1)[kept], table.shape)
 
 
 def _change(gradient: Gradient, layers: Collection[int], change: Callable[[Layer], Layer]) -> Gradient:

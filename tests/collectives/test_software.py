@@ -312,23 +312,21 @@ def test_a_chunk_of_a_tree_waits_until_the_one_before_has_passed_the_network():
         assert each_ps == pytest.approx(CONSTANTS[f"network.{transport}.latency"] + wire_ps, rel=0.05)
 
 
-def test_chunks_of_a_chain_over_nodes_are_posted_one_after_another():
-    """Sixteen nodes of one GPU: more chunks than bytes pay for take as long as their posts, or announcements."""
-    for transport, post in (("ib-verbs", "protocol.Simple.posting"), ("slingshot", "network.slingshot.rendezvous")):
+def test_chains_over_nodes_post_a_step_of_buffers_at_once():
+    """Sixteen nodes of one GPU: 32 MiB are 64 steps of 512 KiB, however finely the chain is cut."""
+
+    def duration_ps(transport, *own, chunks, each=32 << 20):
         topology = ["node.gpus=1", "nic.count=1", f"nic.transport={transport}"]
-        times_ps = [
-            timed(
-                "dgx-a100",
-                16,
-                "broadcast",
-                1 << 22,
-                f"chain:chunks={chunks}",
-                overrides=topology,
-                profile=NcclProfile("nccl", only="Simple"),
-            )[0].duration_ps
-            for chunks in (256, 384)
-        ]
-        assert (times_ps[1] - times_ps[0]) / 128 == pytest.approx(CONSTANTS[post], rel=0.05)
+        profile, how = NcclProfile("nccl", own, only="Simple"), f"chain:chunks={chunks}"
+        return timed("dgx-a100", 16, "broadcast", 16 * each, how, overrides=topology, profile=profile)[0].duration_ps
+
+    for transport, post in (("ib-verbs", "protocol.Simple.posting"), ("slingshot", "network.slingshot.rendezvous")):
+        for chunks in (256, 384):
+            slow, slower = (duration_ps(transport, (post, each), chunks=chunks) for each in ("500us", "600us"))
+            assert (slower - slow) / 63 == pytest.approx(100_000_000, rel=0.05)
+        # One step is one post, which is part of the latency of its hops.
+        small, smaller = (duration_ps(transport, chunks=256, each=each) for each in (64 << 10, 32 << 10))
+        assert small < 2 * smaller
 
 
 def test_what_is_no_round_of_rings_has_no_such_clock():

@@ -287,10 +287,13 @@ class TrainingIteration:
     def model(self) -> Model:
         """The profile's parameters as a layer table, in the order of forward."""
         profile = self.profile
-        groups = tuple(LayerGroup(each.name, each.shape, sparse=each.sparse) for each in reversed(profile.tensors))
+        groups = tuple(
+            LayerGroup(each.name, each.shape, sparse=each.sparse, values=each.values)
+            for each in reversed(profile.tensors)
+        )
         counted = PublishedCount(profile.parameters, 0.0, "user", f"parameters of the profile {profile.name}")
         table = LayerTable(f"parameters of the profile {profile.name}", "user", profile.source, groups, counted)
-        return Model(profile.model, table)
+        return Model(profile.model, table, profile.batch * self.accumulate)
 
 
 def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: int) -> TrainingIteration | None:
