@@ -10,7 +10,7 @@ import numpy as np
 
 from s2sim.arrays import Array, Floats, Ints
 from s2sim.codecs.bitmap import count_nonzero
-from s2sim.gradients.gradient import Gradient, Layer, RowSparse, stored, to_dense, union_of
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, add_into, stored, to_dense, union_of
 from s2sim.reducers.rank import Reduced, Traits
 
 # Elements compared at once: their float64 copies stay in a core's second-level cache, and their inner products are too
@@ -53,10 +53,7 @@ def _mean_layer(layers: Sequence[Layer]) -> Layer:
         return RowSparse(rows, total / len(layers), like.shape)
     total = np.zeros(layers[0].shape, np.float64)
     for layer in layers:
-        if isinstance(layer, RowSparse):
-            total[layer.rows] += layer.values
-        else:
-            np.add(total, layer, out=total)
+        add_into(total, layer)
     return total / len(layers)
 
 

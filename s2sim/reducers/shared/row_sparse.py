@@ -91,7 +91,7 @@ def pack_values_cost(tables: Sequence[RowSparse], launches: int) -> Work:
     return Work("encode", moved, launches)
 
 
-def sum_values_cost(parts: Sequence[Tables], sums: Sequence[RowSparse], phase: Phase = "encode") -> Work:
+def sum_values_cost(parts: Sequence[Tables], sums: Sequence[RowSparse]) -> Work:
     """Return the cost of `sum_known_rows`: one kernel clears all sums, then one per table adds the received values."""
     bytes_moved = 0
     for tables, total in zip(zip(*parts, strict=True), sums, strict=True):
@@ -99,7 +99,7 @@ def sum_values_cost(parts: Sequence[Tables], sums: Sequence[RowSparse], phase: P
         received = sum(len(table.rows) for table in tables)
         bytes_moved += len(total.rows) * row_bytes
         bytes_moved += received * (GATHER_BYTES + row_bytes + max(SCATTER_BYTES, 2 * row_bytes))
-    return Work(phase, bytes_moved, launches=1 + len(sums))
+    return Work("encode", bytes_moved, launches=1 + len(sums))
 
 
 def rows_without_values(rows: Ints, shape: tuple[int, ...]) -> RowSparse:

@@ -16,6 +16,7 @@ from s2sim.errors import S2SimWarning
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, average, to_dense
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import GradientDtype, Pending, Rank
+from s2sim.reducers.script import chunk_bounds
 from s2sim.reducers.shared.row_sparse import check_rows, split_table
 
 _GOLDEN = (sqrt(5) - 1) / 2
@@ -40,7 +41,7 @@ class RowOwners:
     @cached_property
     def cuts(self) -> Ints:
         """Bounds of the positions of each owner, int64 of shape (ranks + 1,)."""
-        return np.arange(self.ranks + 1, dtype=np.int64) * self.rows // self.ranks
+        return chunk_bounds(self.rows, self.ranks)
 
     @cached_property
     def multiplier(self) -> int:

@@ -1,7 +1,7 @@
 """DeepReduce: indices as a Bloom filter and values by a code of their own, gathered by all."""
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal
 
 import numpy as np
 
@@ -9,7 +9,7 @@ from s2sim.arrays import Array, Floats32, Ints
 from s2sim.codecs import deepreduce, floats, top_k
 from s2sim.gradients.gradient import Gradient
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import GradientDtype, Program, Rank, Reduced, Traits
+from s2sim.reducers.rank import Program, Rank, Reduced, Traits
 from s2sim.reducers.script import Work
 from s2sim.reducers.shared import pairs, selection
 from s2sim.reducers.shared.gathered import Message, flat_vector
@@ -18,50 +18,8 @@ from s2sim.seeds import named_generator
 
 _FPR, _PIECES = 0.001, 8
 
-Values: TypeAlias = Literal["raw", "qsgd", "poly"]
-
 _QSGD = Qsgd(bits=7, bucket=512)
 """As DeepReduce sets it: six bits of magnitude and a sign, a norm for 512 values."""
-
-
-@dataclass(frozen=True, slots=True)
-class ValueCode:
-    """The code of a sparse vector's values.
-
-    raw: the values themselves, of the gradient dtype. qsgd: random levels of the norms of buckets, of 7 bits each;
-    unbiased. poly: a curve through the values in falling order, and the order; see `s2sim.codecs.deepreduce`.
-    """
-
-    values: Values
-    held: GradientDtype
-    pieces: int  # Polynomials of a curve
-
-    def encode(self, values: Floats32, random: np.random.Generator) -> Message:
-        """Return the codes of values, float32 of shape (n,)."""
-        if self.values == "raw":
-            return (floats.round_to_dtype(values, self.held),)
-        if self.values == "poly":
-            return deepreduce.encode_fit(values, self.pieces)
-        return _QSGD.encode(values, random)
-
-    def decode(self, codes: Message, count: int) -> Floats32:
-        """Return the ``count`` decoded values."""
-        if self.values == "raw":
-            return floats.widen(codes[0])
-        if self.values == "poly":
-            return deepreduce.decode_fit(*codes)
-        return _QSGD.decode(codes, count)
-
-    def work(self, count: int) -> Work:
-        """Return the cost of encoding so many values."""
-        if self.values == "raw":
-            return Work("encode", 8 * count)
-        if self.values == "qsgd":
-            return Work("encode", 9 * count, launches=2)  # Find norms, then write levels.
-        # A radix sort (four passes over values and indices), a search of each knot, and normal equations.
-        terms = (deepreduce.DEGREE + 1) * (deepreduce.DEGREE + 2)
-        moved = (4 * 16 + 4 * self.pieces + 4) * count
-        return Work("encode", moved, launches=8 + 2 * self.pieces, flops=count * (terms + 6 * self.pieces))
 
 
 @dataclass(slots=True)
@@ -74,6 +32,9 @@ class DeepReduce(selection.Selecting):
     random. With P2 it is one of each set of positives that share a bit of the filter, from the smallest sets on, up to
     k: who sets a bit alone cannot be an other. The paper codes each tensor by itself and hashes with MurmurHash3; here
     one filter is that of the whole gradient, with this package's hash functions.
+
+    Values are sent as they are (raw), of the gradient dtype; as random levels of the norms of buckets, of 7 bits each,
+    unbiased (qsgd); or as a curve through them in falling order, and the order (poly), see `s2sim.codecs.deepreduce`.
     """
 
     minimums: ClassVar = {"pieces": 1}
@@ -82,7 +43,7 @@ class DeepReduce(selection.Selecting):
     policy: Literal["p0", "p1", "p2"] = "p0"
     needs: ClassVar = {"policy": "index=bloom", "fpr": "index=bloom", "pieces": "values=poly"}
     fpr: float = _FPR
-    values: Values = "raw"
+    values: Literal["raw", "qsgd", "poly"] = "raw"
     pieces: int = _PIECES
 
     def __post_init__(self) -> None:
@@ -106,17 +67,16 @@ class DeepReduce(selection.Selecting):
             rank.work(Work("encode", bloom.bits // 8 + inserted, launches=2))
             tested = gradient.size * 2 * cost.INDEX_BYTES
             rank.work(Work("encode", tested, launches=cost.SELECT_LAUNCHES))
-        code = ValueCode(self.values, self.held, self.pieces)
         random = named_generator(rank.seed, "deepreduce values", rank.step, rank.index)
         rank.work(cost.copy_out_cost(len(chosen), scattered=True))
-        rank.work(code.work(len(chosen)))
-        message = told, *code.encode(flat_vector(gradient)[chosen], random)
+        rank.work(self._encoding_work(len(chosen)))
+        message = told, *self._encode(flat_vector(gradient)[chosen], random)
         gathered = yield from rank.all_gather(message, label="indices and values", size_from_data=True)
 
         def decoded(source: int) -> pairs.Pairs:
             told, *codes = gathered[source]
             indices = self._chosen(rank, bloom, told, source, gradient.size)
-            return pairs.Pairs(indices, code.decode(tuple(codes), len(indices)))
+            return pairs.Pairs(indices, self._decode(tuple(codes), len(indices)))
 
         parts = rank.replicated(lambda: [decoded(source) for source in range(rank.size)])
         if self.index == "bloom":
@@ -137,6 +97,30 @@ class DeepReduce(selection.Selecting):
         if self.policy == "p2":
             return bloom.likeliest(positives, k, random)
         return np.sort(random.choice(positives, k, replace=False))
+
+    def _encode(self, values: Floats32, random: np.random.Generator) -> Message:
+        if self.values == "raw":
+            return (floats.round_to_dtype(values, self.held),)
+        if self.values == "poly":
+            return deepreduce.encode_fit(values, self.pieces)
+        return _QSGD.encode(values, random)
+
+    def _decode(self, codes: Message, count: int) -> Floats32:
+        if self.values == "raw":
+            return floats.widen(codes[0])
+        if self.values == "poly":
+            return deepreduce.decode_fit(*codes)
+        return _QSGD.decode(codes, count)
+
+    def _encoding_work(self, count: int) -> Work:
+        if self.values == "raw":
+            return Work("encode", 8 * count)
+        if self.values == "qsgd":
+            return Work("encode", 9 * count, launches=2)  # Find norms, then write levels.
+        # A radix sort (four passes over values and indices), a search of each knot, and normal equations.
+        terms = (deepreduce.DEGREE + 1) * (deepreduce.DEGREE + 2)
+        moved = (4 * 16 + 4 * self.pieces + 4) * count
+        return Work("encode", moved, launches=8 + 2 * self.pieces, flops=count * (terms + 6 * self.pieces))
 
     def contraction(self, gradient: Gradient) -> float | None:
         """Return k/n where all of top-k arrives as it is."""

@@ -21,6 +21,7 @@ class Feedback(Wrapper):
     adds: ClassVar[str]  # What that is, for people: "error feedback"
     conserves: ClassVar[Conserves] = "sum"  # See `Traits`
     of_sums: ClassVar[bool] = True  # Whether sums that are encoded again have residuals too
+    corrects_delay: ClassVar[bool] = False  # Whether it corrects how feedback delays momentum
     # What this rank still holds back; None before the first step
     residual: Gradient | None = field(init=False, repr=False, default=None)
 
@@ -47,14 +48,10 @@ class Feedback(Wrapper):
                 f"{name}: {self.option_text} needs what is lost of a gradient, and ranks end with "
                 f"{traits.estimates} here"
             )
-
-    def check_delays(self) -> None:
-        """Refuse to correct the delay of what needs no feedback."""
-        traits = self.inner.traits
-        if traits.feedback == "no":
+        if self.corrects_delay and traits.feedback == "no":
             raise OptionError(
-                f"{traits.name}: {self.option_text} corrects what feedback delays, and {traits.name} needs none: leave "
-                "momentum to the optimizer"
+                f"{name}: {self.option_text} corrects what feedback delays, and {name} needs none: leave momentum to "
+                "the optimizer"
             )
 
     def corrected(self, rank: Rank, gradient: Gradient) -> Gradient:
@@ -199,14 +196,10 @@ class GlobalMomentum(Feedback):
     key = "gmc"
     adds = "global momentum"
     conserves = "nothing"
+    corrects_delay = True
     intervals: ClassVar = {"gmc": "(0, 1)"}
     gmc: float = 0.9
     last_mean: Gradient | None = field(init=False, repr=False, default=None)  # What the last step ended with
-
-    def check(self) -> None:
-        """Refuse also what nobody would correct."""
-        Feedback.check(self)
-        self.check_delays()
 
     @property
     def momentum_within(self) -> float:
@@ -236,6 +229,7 @@ class MomentumCorrection(Feedback):
     key = "momentum"
     adds = "momentum correction"
     conserves = "nothing"
+    corrects_delay = True
     intervals: ClassVar = {"momentum": "(0, 1)", "clip": "(0, inf)"}
     momentum: float = 0.9
     masking: bool = True
@@ -243,10 +237,9 @@ class MomentumCorrection(Feedback):
     velocity: Gradient | None = field(init=False, repr=False, default=None)  # u; ``residual`` is v
 
     def check(self) -> None:
-        """Refuse also what nobody would correct, and masks that would clear everything."""
+        """Refuse also masks that would clear everything."""
         Feedback.check(self)
         name = self.inner.traits.name
-        self.check_delays()
         if self.masking and "density" not in self.inner.options():
             raise OptionError(
                 f"{name}: {self.option_text} would be cleared everywhere in every step, as {name} sends something of "
