@@ -35,7 +35,6 @@ class _Learning(Reducer):
     inner: Reducer
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Learn; the result is nobody's."""
         yield from self.inner.learn(rank, gradient)
         return Reduced(gradient, sent=lambda: gradient)
 

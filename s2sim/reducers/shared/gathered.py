@@ -69,11 +69,9 @@ class _SumsEncodedAgain(Reducer):
     server_error: Gradient | None = field(init=False, repr=False, default=None)
 
     def with_server_error(self) -> Self:
-        """Return one that has a residual of its sums."""
         return self.variant(keeps_server_error=True)
 
     def held_back(self) -> Gradient | None:
-        """Return the residual of the sums."""
         return self.server_error
 
 

@@ -86,7 +86,6 @@ class AgSparse(Sparse):
     layers: Layers = "sparse"
 
     def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
-        """Gather counts, then coordinates, then values; add them up."""
         messages, lengths = yield from pad_coordinates(rank, split)
         places = yield from rank.all_gather(tuple(at for at, _ in messages), label="coordinates", size_from_data=True)
         values = yield from rank.all_gather(tuple(held for _, held in messages), label="values")

@@ -32,9 +32,6 @@ class DeepReduce(selection.Selecting):
     random. With P2 it is one of each set of positives that share a bit of the filter, from the smallest sets on, up to
     k: who sets a bit alone cannot be an other. The paper codes each tensor by itself and hashes with MurmurHash3; here
     one filter is that of the whole gradient, with this package's hash functions.
-
-    Values are sent as they are (raw), of the gradient dtype; as random levels of the norms of buckets, of 7 bits each,
-    unbiased (qsgd); or as a curve through them in falling order, and the order (poly), see `s2sim.codecs.deepreduce`.
     """
 
     minimums: ClassVar = {"pieces": 1}
@@ -51,7 +48,6 @@ class DeepReduce(selection.Selecting):
         deepreduce.check_rate(self.fpr, "deepreduce")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Select, code indices and values, gather, decode."""
         k = top_k.elements_kept(gradient.size, self.density)
         seed = int(named_generator(rank.seed, "deepreduce filter", rank.step).integers(2**32))
         bloom = deepreduce.BloomFilter.sized(k, self.fpr, seed)
@@ -99,6 +95,11 @@ class DeepReduce(selection.Selecting):
         return np.sort(random.choice(positives, k, replace=False))
 
     def _encode(self, values: Floats32, random: np.random.Generator) -> Message:
+        """Return values, float32 of shape (n,), as they are (raw), of the gradient dtype; or their codes.
+
+        These are random levels of the norms of buckets, of 7 bits each, unbiased (qsgd); or a curve through the values
+        in falling order, and the order (poly), see `s2sim.codecs.deepreduce`.
+        """
         if self.values == "raw":
             return (floats.round_to_dtype(values, self.held),)
         if self.values == "poly":

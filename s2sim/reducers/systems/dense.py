@@ -178,7 +178,6 @@ class Int8(Reducer):
         return self.about if self.rounding == "stochastic" else replace(self.about, feedback="needed")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Divide the range among the ranks; agree on scales, round, sum."""
         levels = int(np.iinfo(self.dtype).max) // rank.size
         if not levels:
             raise S2SimError(
@@ -216,7 +215,6 @@ class BlockScaled(gathered.Gathered):
         return scales, bits.pack_integers(codes, quantize.ELEMENTS[self.form].bits)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
-        """Return the codes' values times their scales."""
         scales, packed = message
         return quantize.from_block_scaled(
             scales, bits.unpack_integers(packed, quantize.ELEMENTS[self.form].bits, elements), self.form

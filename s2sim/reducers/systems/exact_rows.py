@@ -98,7 +98,6 @@ class OwnerReduce(Sparse):
     layers: sparse_split.Layers = "sparse"
 
     def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
-        """Send rows to their owners, sum one's own, gather the sums."""
         owners = [sparse_split.RowOwners(table.shape[0], rank.size) for table in split.tables]
 
         # Round one: every row to its owner.
@@ -137,7 +136,6 @@ class Union(Sparse):
     prefetch: bool = False
 
     def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
-        """Merge the supports, then sum the values of the union."""
         # Round one: which rows does any rank hold?
         rank.work(known.mark_bitmap_cost(split.tables, self.bitmap))
         label = "support, before backward has ended" if self.prefetch else "support"
@@ -187,7 +185,6 @@ class EmbRace(Sparse):
     layers = "sparse"
 
     def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
-        """Tell all of one's rows, send their gradients to owners, and get as many rows from these."""
         tables = split.tables
         rank.work(known.write_keys_cost(tables))
         numbers = [

@@ -198,7 +198,6 @@ class PowerSGD(LowRank):
     Q: list[Floats32] | None = field(init=False, repr=False, default=None)  # Of each matrix, as the last step left it
 
     def reduce_matrices(self, rank: Rank, split: Matrices) -> Program:
-        """Multiply, sum, make orthonormal, multiply, sum, multiply."""
         # P = M Q, summed over ranks; layers that are no matrices join its launch.
         last_Q = self.Q or rank.replicated(lambda: self.random_Q(rank, split))
         P = split.post(rank, split.products(rank, Matrix.times, last_Q), "P")
@@ -246,7 +245,6 @@ class AcpSGD(LowRank):
         return matrix.r / matrix.m
 
     def reduce_matrices(self, rank: Rank, split: Matrices) -> Program:
-        """Make orthonormal, multiply, sum, multiply."""
         sends_P = self.sends_P
         last = self.last or rank.replicated(lambda: self.random_Q(rank, split))
         for matrix in split.matrices:
@@ -294,7 +292,6 @@ class ArcTopK(LowRank):
         return elements_kept(matrix.n, self.density) / matrix.n
 
     def reduce_matrices(self, rank: Rank, split: Matrices) -> Program:
-        """Multiply, sum, select, sum what is selected."""
         V = rank.replicated(lambda: self.random_Q(rank, split))
         P = split.post(rank, split.products(rank, Matrix.times, V), "P")
         others = split.post_others(rank)

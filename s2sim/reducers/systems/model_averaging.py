@@ -48,7 +48,6 @@ class FedAvg(Reducer):
         return replace(self.about, agrees=False, estimates="weights") if drift else self.about
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Upload if chosen, average on the server, download."""
         update = flat_vector(gradient)
         zeros = np.zeros_like(update)
         own = zeros if self.model is None else self.model
@@ -208,7 +207,6 @@ class Choco(Reducer):
     s: Floats32 | None = field(init=False, repr=False, default=None)
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Take the local step, tell the neighbours what is new, move towards them."""
         w = rank.replicated(lambda: mixing_matrix(self.graph, self.weights, rank.size))[rank.index]
         step = flat_vector(gradient)
         zeros = np.zeros_like(step)
@@ -281,7 +279,6 @@ class Downpour(Reducer):
     fetched: Floats32 | None = field(init=False, repr=False, default=None)
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Let each rank in turn push its gradient to all servers and fetch their parts of the model."""
         step = flat_vector(gradient) / np.float32(rank.size)
         servers = range(min(self.servers, rank.size))
         parts = np.split(step, chunk_bounds(len(step), len(servers))[1:-1])
@@ -311,5 +308,4 @@ class Downpour(Reducer):
         return self.variant(ranks=len(nodes))
 
     def notes(self) -> tuple[str, ...]:
-        """Return how old gradients are."""
         return (f"gradients are {self.ranks - 1} steps of other ranks old when a server steps by them",)

@@ -181,7 +181,6 @@ class NodeUnion(Sparse):
         return () if why is None else (f"{why}: only the way between nodes is left",)
 
     def reduce_split(self, rank: Rank, split: SplitGradient) -> Program:
-        """Tell each other of rows, then sum values in the node, between nodes, and gather both ways back."""
         dense = None if self.prefetch else split.post_dense(rank)
         way = TwoLevelSum(rank, node_membership(rank.size, self.node, self.numbers), split.tables, self.held)
         yield from way.exchange_rows()

@@ -61,7 +61,6 @@ class OkTopK(Selecting):
     """Elements of the gradient of which those at hand are a small copy."""
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Select, add up by regions, keep the largest sums, gather them."""
         k = max(1, top_k.elements_kept(gradient.size, self.density))
         exact = self.steps % self.recompute == 0
         if exact:
@@ -283,7 +282,6 @@ class SparDL(Selecting):
     stride: float = field(init=False, repr=False, default=0.0)  # By how much that was changed last
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Scatter and reduce inside teams, gather between teams, gather inside teams."""
         if rank.size % self.teams:
             raise OptionError(f"spardl: teams={self.teams} does not divide {rank.size} ranks: give a divisor")
         hashing.check_key_space(0, gradient.size)

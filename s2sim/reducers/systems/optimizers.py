@@ -40,7 +40,6 @@ class DeMo(Reducer):
     m: Gradient | None = field(init=False, repr=False, default=None)  # This rank's momentum, less what was sent
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Gather momentum, transform, select, send; transform what all have sent back."""
         decay = np.float32(self.decay)
         m = gradient if self.m is None else add(self.m.map(lambda values: values * decay), gradient)
         layers = [to_dense(layer) for layer in m.layers if layer.size]
@@ -139,7 +138,6 @@ class Dion(low_rank.LowRank):
         return (yield from self.reduce_matrices(rank, low_rank.split_matrices(gradient, self.rank, 0.0, self.held)))
 
     def reduce_matrices(self, rank: Rank, split: low_rank.Matrices) -> Program:
-        """Add the gradient to the momentum, multiply, sum, make orthonormal, multiply, sum, and take it out."""
         others = split.post_others(rank)
         G = [to_dense(each.layer).reshape(each.n, each.m) for each in split.matrices]
         B = G if self.M is None else list(map(np.add, self.M, G))
@@ -230,7 +228,6 @@ class DiLoCo(Reducer):
         return self.h
 
     def layer_classes(self, names: Sequence[str]) -> tuple[int, ...]:
-        """Return the fragment of each layer."""
         return tuple(place % self.fragments for place in range(len(names)))
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:

@@ -304,7 +304,6 @@ class LGreCo(Reducer):
         return int(max(_FAMILIES[self.of][1])) if self.of == "powersgd" else 0
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Choose, if it is time, and reduce each layer with its parameter."""
         make, parameters, usual = _FAMILIES[self.of]
         if gradient.layers and (not self.chosen or (rank.step and rank.step % self.every == 0)):
             found = None

@@ -169,7 +169,6 @@ class RandomK(RandomSelecting):
     send: Literal["indices", "seed"] = "indices"
 
     def draw(self, word: int, parts: Segments) -> Ints:
-        """Draw k different elements of every segment."""
         generator = np.random.default_rng(word)
         drawn = [start + np.sort(generator.choice(n, k, replace=False, shuffle=False)) for start, n, k in parts]
         return np.concatenate([np.empty(0, np.int64), *drawn])
@@ -185,7 +184,6 @@ class RandomK(RandomSelecting):
         return self.send == "seed"
 
     def factors(self, parts: Segments) -> Floats32 | np.float32:
-        """Return n/k of each segment if asked for."""
         if not self.scale:
             return np.float32(1)
         return np.repeat(np.array([n / k for _, n, k in parts], np.float32), [k for _, _, k in parts])
@@ -225,7 +223,6 @@ class PacTrain(Reducer):
         return replace(self.about, formula=formula, assumes=assumes)
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Pack what is not pruned, sum it, put it back."""
         kept = rank.replicated(lambda: self._mask(rank.seed, gradient.size))
         rank.work(cost.copy_out_cost(len(kept), scattered=True))
         values = flat_vector(gradient)[kept]

@@ -56,7 +56,6 @@ class S2(Sparse):
         )
 
     def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
-        """Sketch, sum the sketches and merge the supports at once, read the sum where the support says."""
         if self.error is not None and self.sizing is None:
             raise OptionError(f"s2: error={self.error} is sized on gradients first: see Reducer.fitted")
         tables, settings = split.filled, self.settings

@@ -57,7 +57,6 @@ class S2Exact(Sparse):
         PeelTable.for_keys(0, cells_per_key=self.cells)
 
     def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
-        """Agree on sizes and units, add rows to cells, sum these and merge the supports, peel, send the rest again."""
         tables = split.filled
         estimated = self.carried is None
         agree = self._agree_cold if estimated else self._agree_warm

@@ -31,7 +31,6 @@ class GolombPositions(Scattered):
         return cost.encode_positions_cost(elements, elements_kept(elements, self.density), selections=self.selections)
 
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
-        """Return the cost of reading all positions."""
         return cost.decode_positions_cost(elements, messages * elements_kept(elements, self.density))
 
 
@@ -59,7 +58,6 @@ class Stc(GolombPositions):
         return encode_positions(chosen, rice_bits(self.density)), signs, np.array([mean], np.float32)
 
     def read(self, message: Message, elements: int) -> tuple[Ints, Floats32]:
-        """Return the positions, and the mean magnitude with their signs."""
         stream, signs, (mean,) = message
         chosen = decode_positions(stream, rice_bits(self.density))
         return chosen, np.where(unpack_integers(signs, 1, len(chosen)), mean, -mean)
@@ -101,7 +99,6 @@ class Sbc(GolombPositions):
         return encode_positions(chosen, self.golomb_bits), np.array([mean], np.float32)
 
     def read(self, message: Message, elements: int) -> tuple[Ints, np.float32]:
-        """Return the positions, and the mean."""
         stream, (mean,) = message
         return decode_positions(stream, self.golomb_bits), mean
 
@@ -145,19 +142,16 @@ class Strom(Scattered):
         return words, *told
 
     def read(self, message: Message, elements: int) -> tuple[Words, Floats32]:
-        """Return the places, and the threshold with every sign."""
         words, *threshold = message
         (tau,) = threshold[0] if threshold else [np.float32(self.threshold)]
         return words & ~_SIGN, np.where(words >= _SIGN, -tau, tau)
 
     def encode_work(self, elements: int, code_bytes: int) -> Work:
-        """Return the cost of a pass that picks the elements, or of selecting them."""
         if self.threshold is not None:
             return cost.compact(cost.VALUE_BYTES * elements, code_bytes // cost.INDEX_BYTES)
         return cost.select(elements, code_bytes // cost.INDEX_BYTES)
 
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
-        """Return the cost of adding every word's element where it belongs."""
         return cost.add_pairs(cost.VALUE_BYTES * elements, code_bytes // cost.INDEX_BYTES)
 
 
@@ -225,7 +219,6 @@ class Wangni(Scattered):
         )
 
     def read(self, message: Message, elements: int) -> tuple[NDArray[Any], Floats32]:
-        """Return the places of what is certain and what was drawn, and values and 1 / lambda with signs."""
         indices, values, packed, (inverse,) = message
         bits = self.bits or _index_bits(elements)
         certain = unpack_integers(indices, bits, len(values))
@@ -234,7 +227,6 @@ class Wangni(Scattered):
         return at, np.concatenate((widen(values), np.where(drawn & 1, -inverse, inverse)))
 
     def decode_work(self, elements: int, messages: int, code_bytes: int) -> Work:
-        """Return the cost of adding every element that is kept where it belongs."""
         return cost.add_pairs(cost.VALUE_BYTES * elements, messages * elements_kept(elements, self.density))
 
 

@@ -33,7 +33,6 @@ class SignSgdVote(gathered.Gathered):
     wire: Literal["packed", "int8"] = "packed"
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Send signs, count, send the sign of most."""
         if self.wire != "int8":
             return (yield from gathered.Gathered.reduce(self, rank, gradient))
         if rank.size > np.iinfo(np.int8).max:
@@ -51,11 +50,9 @@ class SignSgdVote(gathered.Gathered):
         return (gathered.write_signs(vector, "packed"),)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
-        """Return 1 and -1."""
         return gathered.read_signs(message[0], "packed", elements, negative=-_ONE, positive=_ONE)
 
     def decided(self, total: Floats32, ranks: int) -> Floats32:
-        """Return the sign of most."""
         return np.where(total >= 0, _ONE, -_ONE)
 
 
@@ -80,11 +77,9 @@ class EfSignSgd(gathered.Gathered):
         return min((np.abs(each).sum() ** 2 / (each.size * np.square(each).sum()) for each in wide), default=1.0)
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
-        """Return the mean magnitude and the signs."""
         return np.array([np.abs(vector).mean(dtype=np.float64)], np.float32), gathered.write_signs(vector, self.wire)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
-        """Return the mean magnitude with every sign."""
         ((magnitude,), signs) = message
         return gathered.read_signs(signs, self.wire, elements, negative=-magnitude, positive=magnitude)
 
@@ -114,7 +109,6 @@ class OneBitSgd(gathered.Gathered):
         return means.astype(np.float32), gathered.write_signs(vector, self.wire)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
-        """Return the mean of each element's sign."""
         means, signs = message
         positive = gathered.read_numbers(signs, 1, self.wire, elements).view(np.bool_)
         if means.shape[1] > 1:
@@ -173,7 +167,6 @@ class OneBitAdam(Reducer):
     server_error: Gradient | None = field(init=False, repr=False, default=None)
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """All-reduce the gradient and follow both moments, or exchange the momentum in one bit."""
         if rank.step < self.freeze_step:
             yield from self.all_reduce(rank, gradient)
         else:

@@ -76,7 +76,6 @@ class SketchedSGD(HeavyHitters):
     candidates: int = 4
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Sum sketches, look for candidates, sum their values, keep the largest."""
         k = top_k.elements_kept(gradient.size, self.density)
         sketch = self.sketch_for(gradient.size, k, rank.size, sketch_tables.seed_of(rank.seed, rank.step))
         cells = rank.all_reduce(encode_gradient(rank, sketch, gradient), label="sketch")
@@ -121,11 +120,9 @@ class FetchSGD(HeavyHitters):
 
     @property
     def momentum_within(self) -> float:
-        """``momentum``."""
         return self.momentum
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Sum sketches at the server, take the largest out of its error, send them to all."""
         k = top_k.elements_kept(gradient.size, self.density)
         sketch = self.sketch_for(gradient.size, k, rank.size, sketch_tables.seed_of(rank.seed, 0))
         total = rank.reduce(encode_gradient(rank, sketch, gradient), root=0, label="sketch")
@@ -180,7 +177,6 @@ class CCSS(selection.Selecting):
             raise OptionError(f"ccss: {str(error).removeprefix('s2: ')}") from None
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Sparsify, sketch what is left, and put it back where it belongs."""
         reduced = yield from self.inner.reduce(rank, self._sparsified(rank, gradient))
         mean = rank.replicated(lambda: _vector_to_gradient(reduced.mean.layers[0], gradient))
         return Reduced(mean, sent=lambda: _vector_to_gradient(reduced.sent().layers[0], gradient))

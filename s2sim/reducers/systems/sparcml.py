@@ -64,7 +64,6 @@ class SparCML(Selecting):
     """Elements of the gradient of which those at hand are a small copy."""
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Select, sum the streams of all ranks, divide."""
         stream = select_largest(rank, gradient, self.density)
         stream = coo.Pairs(stream.indices[stream.values != 0], stream.values[stream.values != 0])
         k = count_kept(gradient, self.density, "global")
@@ -101,7 +100,6 @@ class SparCML(Selecting):
         return "rec-dbl" if k * _PAIR_BYTES < self.small else "split"
 
     def sized(self, elements: Mapping[str, int]) -> Self:
-        """Return one that has chosen its algorithm for layers of this size, and the ranks at hand."""
         return self.variant(whole=sum(elements.values()))
 
     def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
@@ -223,7 +221,6 @@ class OmniReduce(Reducer):
     block: int = 256
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Send the non-zero blocks to their aggregators, sum, gather the sums."""
         n, count = gradient.size, -(-gradient.size // self.block)
         hashing.check_key_space(0, count)
         block_bytes = self.block * cost.VALUE_BYTES + cost.INDEX_BYTES

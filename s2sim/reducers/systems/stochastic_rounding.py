@@ -41,7 +41,6 @@ class Qsgd(gathered.Gathered):
         return (1 << (self.bits - 1)) - 1
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
-        """Return norms and levels."""
         norms = bucket_norms(vector, self.bucket)
         numbers = to_levels(vector, norms, self.bucket, self.levels, random)
         if self.coding == "elias":
@@ -49,7 +48,6 @@ class Qsgd(gathered.Gathered):
         return norms, pack_integers(numbers, self.bits)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
-        """Return every level's share of its norm."""
         norms, codes = message
         if self.coding == "elias":
             numbers = integer_codes.decode_signed(codes, elements) + self.levels
@@ -58,7 +56,6 @@ class Qsgd(gathered.Gathered):
         return from_levels(numbers, norms, self.bucket, self.levels)
 
     def off(self, message: gathered.Message, elements: int) -> float:
-        """Return the largest distance between two levels."""
         return float(message[0].max()) / self.levels
 
     @property
@@ -101,13 +98,11 @@ class TernGrad(gathered.Gathered):
         return (yield from all_reduce_scaled(rank, gradient, vectors, levels=1))
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
-        """Return the scale and the signs of what is drawn."""
         vector = self._clipped(vector)
         scale = np.array([largest_magnitude(vector)], np.float32)
         return scale, gathered.write_numbers(to_levels(vector, scale, len(vector), 1, random), 2, self.wire)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
-        """Return the scale with every sign, and zeros."""
         scale, codes = message
         return from_levels(gathered.read_numbers(codes, 2, self.wire, elements), scale, elements, 1)
 
@@ -140,7 +135,6 @@ class Natural(gathered.Gathered):
     aggregate: gathered.Aggregate = "gather"
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
-        """Return signs and exponents."""
         codes = floats.to_powers(vector, random)
         if self.exponent == "clipped":
             exponents = np.clip(codes & (_SIGN - 1), _LOWEST, _HIGHEST) - _LOWEST
@@ -178,7 +172,6 @@ class DoReFa(gathered.Gathered):
         return np.float32((1 << self.bits) - 1)
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
-        """Return the largest magnitude and the numbers of the values."""
         scale = np.array([largest_magnitude(vector)], np.float32)
         share = vector / (scale if scale[0] else np.float32(1))
         share *= _HALF
@@ -199,7 +192,6 @@ class DoReFa(gathered.Gathered):
         return shares
 
     def off(self, message: gathered.Message, elements: int) -> float:
-        """Return the distance between two values."""
         return 2 * float(message[0][0]) / float(self.last)
 
 
@@ -233,7 +225,6 @@ class QuantizedFrankWolfe(gathered.Gathered):
         return scale, pack_integers(to_levels(vector, scale, len(vector), self.partitions, random), self._bits)
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
-        """Return the levels times the largest magnitude."""
         scale, codes = message
         return from_levels(unpack_integers(codes, self._bits, elements), scale, elements, self.partitions)
 

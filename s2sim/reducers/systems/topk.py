@@ -32,7 +32,6 @@ class TopK(selection.Selecting):
     granularity: selection.Granularity = "global"
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Select, gather, add all pairs up."""
         k = selection.count_kept(gradient, self.density, self.granularity)
         pairs = selection.select_largest(rank, gradient, self.density, self.granularity)
         gathered = yield from rank.all_gather(pairs.message(self.held, length=k), label="largest elements")
@@ -73,7 +72,6 @@ class DgcSelect(selection.Selecting):
         return replace(self.about, formula=f"{_BYTES[self.coding]}k(P-1)")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Select in each layer, code, gather, add up."""
         known, coded = self.threshold == "exact", self.coding == "distance16"
         find = selection.select_largest if known else selection.select_approximately
         pairs = find(rank, gradient, self.density, "layer")
@@ -118,7 +116,6 @@ class GTopK(selection.Selecting):
     density: float = 0.01
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Select, merge up the tree, broadcast down."""
         k = elements_kept(gradient.size, self.density)
         own = selection.select_largest(rank, gradient, self.density)
 
@@ -175,7 +172,6 @@ class TopKA2A(selection.Selecting):
     """Ranks of the run that its notes are about."""
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Select in each shard, send to the owners, sum, gather the sums."""
         check_key_space(0, gradient.size)
         vector = flat_vector(gradient)
         cuts = chunk_bounds(len(vector), rank.size)
@@ -226,7 +222,6 @@ class ScaleCom(selection.Selecting):
     density: float = 0.01
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Let the leader choose, all-reduce what it has chosen."""
         k = elements_kept(gradient.size, self.density)
         leader = rank.step % rank.size
         own_choice = None

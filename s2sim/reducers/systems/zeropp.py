@@ -42,7 +42,6 @@ class QgZ(Reducer):
     """Of the node of each rank; empty until `placed`."""
 
     def placed(self, nodes: Sequence[int]) -> Self:
-        """Return the same for ranks that share nodes."""
         return self.variant(numbers=tuple(nodes))
 
     def notes(self) -> tuple[str, ...]:
@@ -52,7 +51,6 @@ class QgZ(Reducer):
         return (f"{why}: one exchange among all ranks, and none between nodes",) if why else ()
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Exchange parts in the node and then between nodes, quantised; gather the means."""
         vector, nodes = flat_vector(gradient), node_membership(rank.size, self.node, self.numbers)
         if nodes.single or not nodes.equal:
             nodes = NodeMembership((tuple(range(rank.size)),))
@@ -174,7 +172,6 @@ class THC(Reducer):
     where: Literal["owners", "network"] = "owners"
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Rotate, agree on the norm, round to the table, add its values up, rotate back."""
         n, table = gradient.size, _TABLE
         blocks = -(-n // (rank.size * _SIDE**2)) * rank.size  # As many for each owner
         signs = rank.replicated(

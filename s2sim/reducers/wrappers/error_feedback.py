@@ -117,7 +117,6 @@ class EF21(Feedback):
             )
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Compress the difference, and add what was sent to what is known."""
         before, g = self.g_i, self.g
         difference = gradient if before is None else subtract(gradient, before)
         reduced = yield from self.inner.reduce(rank, difference)
@@ -146,7 +145,6 @@ class ErrorFeedback(Feedback):
     ef: bool = True
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Add the residual, reduce, keep what was not sent."""
         corrected = self.corrected(rank, gradient)
         reduced = yield from self.inner.reduce(rank, corrected)
         self.residual = subtract(corrected, (reduced.decoded or reduced.sent)())
@@ -172,7 +170,6 @@ class FilteredFeedback(Feedback):
     beta: float = 0.1
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Add the residual, reduce, move the residual towards what was not sent."""
         corrected = self.corrected(rank, gradient)
         reduced = yield from self.inner.reduce(rank, corrected)
         change = subtract(gradient, (reduced.decoded or reduced.sent)()).map(
@@ -206,7 +203,6 @@ class GlobalMomentum(Feedback):
         return self.gmc
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Add the residual and the model's last step, reduce, keep what was not sent."""
         u = gradient
         if self.residual is not None and self.last_mean is not None:
             u = add(add(gradient, self.residual), self.last_mean.map(lambda values: values * np.float32(self.gmc)))

@@ -191,7 +191,6 @@ class HierarchicalReduction(Wrapper):
         return self.inner.alignment(len(nodes.members)) * nodes.shards
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Sum inside the node, reduce every shard between nodes, gather inside the node."""
         nodes, compressed = self._nodes(rank), self.inner.compresses(gradient)
         if nodes.single or not compressed:
             return (yield from self._on(0).reduce(rank, gradient))

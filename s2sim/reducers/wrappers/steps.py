@@ -46,7 +46,6 @@ class LocalSteps(Wrapper):
             )
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        """Add the gradient up; every h-th step reduce the sum."""
         total = gradient if self.gathered is None else add(self.gathered, gradient)
         self.waiting += 1
         if self.waiting < self.h and rank.step >= self.after:
@@ -69,7 +68,6 @@ class LocalSteps(Wrapper):
         return max(self.after, self.inner.warmup_steps)
 
     def held_back(self) -> Gradient | None:
-        """Return what was gathered, and what the inner reducer holds back."""
         inner = self.inner.held_back()
         if inner is None or self.gathered is None:
             return self.gathered if inner is None else inner
@@ -118,7 +116,6 @@ class DensityWarmup(Wrapper):
             raise OptionError(f"{name}: warmup={self.warmup} changes a density, and {name} has none")
 
     def with_server_error(self) -> Self:
-        """Return the same around one that has it."""
         return self.around(self.inner.with_server_error())
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
