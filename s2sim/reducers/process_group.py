@@ -9,7 +9,7 @@ from typing import Any, Unpack
 import numpy as np
 
 from s2sim.errors import S2SimError
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient, stored
 from s2sim.reducers.rank import Contribution, PostOptions, Program, Rank, Reduced, Reducer, T, Waits
 from s2sim.reducers.reduction import OPERATIONS, OVERFLOW, CallHeader, Collective
 from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Step, Wait, Work
@@ -266,9 +266,7 @@ def run_group(
 
 
 def _is_finite(gradient: Gradient) -> bool:
-    return all(
-        bool(np.isfinite(layer.values if isinstance(layer, RowSparse) else layer).all()) for layer in gradient.layers
-    )
+    return all(bool(np.isfinite(stored(layer)).all()) for layer in gradient.layers)
 
 
 def _deadlock_error(world: World, pending: Mapping[int, Sequence[int]]) -> str:

@@ -49,9 +49,8 @@ def make_step_instances(
     """
     instances = make_instances(reducer, len(gradients))
     if reducer.traits.warm:
-        with warnings.catch_warnings():
-            # The step that counts warns of the same.
-            warnings.simplefilter("ignore", S2SimWarning)
+        # The step that counts warns of the same.
+        with warnings.catch_warnings(action="ignore", category=S2SimWarning):
             run_group([_Learning(instance) for instance in instances], others(1) if others else gradients, seed=seed)
     return instances
 

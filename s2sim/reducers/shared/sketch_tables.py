@@ -1,6 +1,6 @@
 """A count sketch of each table of a gradient: its keys are the numbers of the table's elements."""
 
-from collections.abc import Generator, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from math import ceil, floor
 
@@ -12,7 +12,7 @@ from s2sim.codecs.hashing import HyperLogLog, as_keys
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.gpu_cost import GATHER_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES
-from s2sim.reducers.rank import Pending, Rank
+from s2sim.reducers.rank import Pending, Rank, Waits
 from s2sim.reducers.reduction import refuse_overflow
 from s2sim.reducers.script import Work
 from s2sim.reducers.shared.row_sparse import _count_rows, mark_bitmap_cost, read_bitmaps_cost
@@ -93,7 +93,7 @@ class UnionStatistics:
 
 def exchange_energies(
     rank: Rank, tables: Sequence[RowSparse], settings: SketchSettings, posted: Pending
-) -> Generator[Pending, None, Floats | None]:
+) -> Waits[Floats | None]:
     """Wait for ``posted`` and for the sums over ranks of the squares of each table's values, if columns need them.
 
     If ranks hold the same rows, the squares of the sum are more, but by much the same factor in all tables.

@@ -7,7 +7,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from s2sim.arrays import Floats32, Ints
+from s2sim.arrays import Array, Floats32, Ints
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.top_k import elements_kept, select_top_k
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, average, stored
@@ -106,9 +106,9 @@ def split_matrices(gradient: Gradient, rank: int, min_compression: float, held: 
     return Matrices(gradient, tuple(matrices), tuple(matrices.values()), without_layers(gradient, matrices), held)
 
 
-def averages(total: Pending, ranks: int) -> list[Floats32]:
-    """Return the means of a finished `Matrices.post` over ranks."""
-    return [np.divide(widen(each), ranks, dtype=np.float32) for each in total.value]
+def averages(sums: Sequence[Array], ranks: int) -> list[Floats32]:
+    """Return the means over ranks of the sums that `Matrices.post` has given."""
+    return [np.divide(widen(each), ranks, dtype=np.float32) for each in sums]
 
 
 def orthonormal_basis(narrow: Floats32) -> Floats32:
@@ -206,11 +206,10 @@ class PowerSGD(LowRank):
 
         for matrix in split.matrices:
             rank.work(cost.orthogonalise_cost(matrix.n, matrix.r))
-        P_hat = rank.replicated(lambda: list(map(orthonormal_basis, averages(P, rank.size))))
+        P_hat = rank.replicated(lambda: list(map(orthonormal_basis, averages(P.value, rank.size))))
 
         # Q = M^T P_hat, summed over ranks.
-        total_Q = split.post(rank, split.products(rank, Matrix.transposed_times, P_hat), "Q")
-        yield total_Q
+        total_Q = yield from split.post(rank, split.products(rank, Matrix.transposed_times, P_hat), "Q")
         Q = rank.replicated(lambda: averages(total_Q, rank.size))
         if self.reuse_query:
             # Times powers of two, so that products with them neither overflow nor vanish over many steps.
@@ -257,7 +256,7 @@ class AcpSGD(LowRank):
         others = split.post_others(rank)
         yield from wait_all(total, others)
 
-        found = rank.replicated(lambda: averages(total, rank.size))
+        found = rank.replicated(lambda: averages(total.value, rank.size))
         self.last, self.sends_P = found, not sends_P
 
         def products(new: Sequence[Floats32]) -> list[Floats32]:
@@ -308,8 +307,7 @@ class ArcTopK(LowRank):
             rank.work(cost.select(matrix.n, kept))
             rank.work(cost.copy_out_cost(kept * matrix.m, scattered=False))
             rank.work(cost.scatter_cost(cost.VALUE_BYTES * matrix.n * matrix.m, kept * matrix.m, scattered=False))
-        total = split.post(rank, own, "rows")
-        yield total
+        total = yield from split.post(rank, own, "rows")
 
         def whole(rows: Sequence[Floats32]) -> list[Floats32]:
             triples = zip(split.matrices, chosen, rows, strict=True)

@@ -110,8 +110,6 @@ def sample_counts(path: str | None, ranks: int) -> Floats:
     return counts
 
 
-Compressor: TypeAlias = Literal["topk", "sign", "none"]
-
 Graph: TypeAlias = Literal["ring", "torus", "exponential", "complete"]
 
 _ROUNDING = 1e-6
@@ -198,7 +196,7 @@ class Choco(Reducer):
     graph: Graph = "ring"
     weights: str | None = None
     gamma: float = 0.1
-    compressor: Compressor = "topk"
+    compressor: Literal["topk", "sign", "none"] = "topk"
     density: float = 0.01
 
     # Sum of this rank's updates, what all neighbours know of that, and the weighted sum of what is known of all: (n,)

@@ -148,14 +148,12 @@ class Dion(low_rank.LowRank):
         P, R, Q = [], [], self.Q or rank.replicated(lambda: self.random_Q(rank, split))
         if B:
             # P, a basis of the mean of B Q, and R, the mean of B^T P
-            sums = momentum.post(rank, momentum.products(rank, low_rank.Matrix.times, Q), "P")
-            yield sums
+            sums = yield from momentum.post(rank, momentum.products(rank, low_rank.Matrix.times, Q), "P")
             for matrix in split.matrices:
                 rank.work(cost.orthogonalise_cost(matrix.n, matrix.r))
             means = low_rank.averages(sums, rank.size)
             P = rank.replicated(lambda: [low_rank.orthonormal_basis(each) * np.float32(each.any()) for each in means])
-            sums = momentum.post(rank, momentum.products(rank, low_rank.Matrix.transposed_times, P), "R")
-            yield sums
+            sums = yield from momentum.post(rank, momentum.products(rank, low_rank.Matrix.transposed_times, P), "R")
             R = low_rank.averages(sums, rank.size)
         self.M = [b - np.float32(1 - self.mu) * sent for b, sent in zip(B, low_rank.multiply(P, R), strict=True)]
         lengths = [np.linalg.norm(r, axis=0) + np.float32(1e-8) for r in R]

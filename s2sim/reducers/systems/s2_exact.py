@@ -11,23 +11,23 @@ of the range was needed. Rows that could not be read, whose sums did not fit, or
 known to all ranks alike, and go in a second message, as `s2sim.reducers.systems.exact_rows` sends all of them.
 """
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
 
+from s2sim.arrays import Floats, Floats32
 from s2sim.codecs.exact_sketch import CellType, ExactSketch
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.codecs.quantize import HEADROOM, range_usage
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
-from s2sim.reducers.rank import ErrorBound, Pending, Program, Rank, Reduced, wait_all
+from s2sim.reducers.rank import ErrorBound, Program, Rank, Reduced, Waits, wait_all
 from s2sim.reducers.shared import exact_sketch as exact
 from s2sim.reducers.shared import row_sparse, sketch_tables, sparse_split
 from s2sim.reducers.systems.exact_rows import Sparse
 
-_Agreed = tuple[list[ExactSketch], list["NDArray[np.float64]"], exact.Exponents, bool]
+_Agreed = tuple[list[ExactSketch], list[Floats], exact.Exponents, bool]
 """The sketch of each table, bounds on the sums in each group, the exponents of its units, and whether these are the
 step's own; if they are not, the bounds are on the rank's own values."""
 
@@ -93,20 +93,19 @@ class S2Exact(Sparse):
         self.carried, self.last_error_bounds = exact.next_table_state(union, maxima, exponents, flags, parts)
 
         # Whether rows are missing only the data tell: the host waits for that, also if there are none.
-        repeated: Pending | None = None
+        resent: tuple[Floats32, ...] | None = None
         if not any(map(len, again)):
             rank.synchronise()
         else:
             packing, placing = exact.resent_costs(tables, again)
             rank.work(packing)
             packed = tuple(table.keep(rows) for table, rows in zip(tables, again, strict=True))
-            repeated = rank.all_reduce(packed, label="rows sent again", size_from_data=True)
-            yield repeated
+            resent = yield from rank.all_reduce(packed, label="rows sent again", size_from_data=True)
             rank.work(placing)
         yield from wait_all(dense)
 
         def mean() -> Gradient:
-            sums = exact.replace_resent(tables, union, decoded, again, None if repeated is None else repeated.value)
+            sums = exact.replace_resent(tables, union, decoded, again, resent)
             return split.mean(split.with_empty(sums), dense, rank.size)
 
         def sent() -> Gradient:
@@ -116,20 +115,19 @@ class S2Exact(Sparse):
             rank.work(exact.decode_own_exact_cost(tables, sketches, own))
             # What a rank cannot read of its own rows, it cannot read of all rows either.
             exact_rows = [np.intersect1d(rows, table.rows) for rows, table in zip(again, tables, strict=True)]
-            resent = [table.keep(rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
-            kept = exact.replace_resent(tables, own_rows, own, exact_rows, resent)
+            exact_values = [table.keep(rows).to_dense() for table, rows in zip(tables, exact_rows, strict=True)]
+            kept = exact.replace_resent(tables, own_rows, own, exact_rows, exact_values)
             return split.join(split.with_empty(kept), split.dense)
 
         return Reduced(rank.replicated(mean), sent)
 
-    def learn(self, rank: Rank, gradient: Gradient) -> Generator[Pending, None, None]:
+    def learn(self, rank: Rank, gradient: Gradient) -> Waits[None]:
         """Merge the supports and exchange magnitudes: on a first step nothing else is carried over."""
         tables = sparse_split.split_layers(rank, gradient, self.layers).filled
         if tables:
             _, maxima, exponents, _ = yield from self._agree_cold(rank, tables)
-            support = row_sparse.post_support(rank, tables, self.bitmap)
-            yield support
-            union = rank.replicated(lambda: row_sparse.union_rows(support.value, tables, self.bitmap))
+            support = yield from row_sparse.post_support(rank, tables, self.bitmap)
+            union = rank.replicated(lambda: row_sparse.union_rows(support, tables, self.bitmap))
             self.carried, self.last_error_bounds = exact.next_table_state(union, maxima, exponents, None, ())
 
     def notes(self) -> tuple[str, ...]:
@@ -156,12 +154,12 @@ class S2Exact(Sparse):
             source="rounding to fixed-point units: half a unit a rank",
         )
 
-    def _agree_cold(self, rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, _Agreed]:
+    def _agree_cold(self, rank: Rank, tables: Sequence[RowSparse]) -> Waits[_Agreed]:
         """Exchange an estimate of the union and the largest magnitudes, at once.
 
         Magnitudes are those of as many groups as there could be; how many there will be is not known yet.
         """
-        own: list[NDArray[np.float64]] = []
+        own: list[Floats] = []
         most = [min(table.shape[0], _MAX_VALUES / table.width) for table in tables]
         widest = rank.replicated(lambda: self._sketches(most, tables, rank.seed))
         if self.dtype != "float32":
@@ -183,7 +181,7 @@ class S2Exact(Sparse):
 
         return rank.replicated(agreed)
 
-    def _agree_warm(self, rank: Rank, tables: Sequence[RowSparse]) -> Generator[Pending, None, _Agreed]:
+    def _agree_warm(self, rank: Rank, tables: Sequence[RowSparse]) -> Waits[_Agreed]:
         """Take sizes and units from the last step; exchange magnitudes where its units did not serve."""
         assert self.carried is not None
         counts = self._with_margin([last.union for last in self.carried], tables)
@@ -196,9 +194,8 @@ class S2Exact(Sparse):
             bounds = [exact.regroup_maxima(last, sketch.groups) for last, sketch in zip(known, sketches, strict=True)]
             return sketches, own, rank.replicated(lambda: exact.table_exponents(bounds, self.dtype, HEADROOM)), False
         rank.work(exact.maxima_cost(tables, sketches))
-        total = rank.all_reduce(tuple(own), label="largest magnitudes")
-        yield total
-        return sketches, list(total.value), exact.table_exponents(total.value, self.dtype), True
+        total = yield from rank.all_reduce(tuple(own), label="largest magnitudes")
+        return sketches, list(total), exact.table_exponents(total, self.dtype), True
 
     def _with_margin(self, counts: Sequence[float], tables: Sequence[RowSparse]) -> list[float]:
         return [min(count * self.margin, table.shape[0]) for count, table in zip(counts, tables, strict=True)]

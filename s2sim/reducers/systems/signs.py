@@ -39,10 +39,9 @@ class SignSgdVote(gathered.Gathered):
             raise OptionError(f"signsgd-vote: {rank.size} ranks' votes do not fit into wire=int8: leave it out")
         rank.work(cost.write_codes(gradient.size, gradient.size))
         own = gradient.map(lambda values: np.sign(values).astype(np.int8))
-        total = rank.all_reduce(own, label="votes", spreads=True)
-        yield total
+        total = yield from rank.all_reduce(own, label="votes", spreads=True)
         rank.work(cost.add_codes(gradient.size, 1, gradient.size))
-        mean = rank.replicated(lambda: total.value.map(lambda votes: np.sign(votes).astype(np.float32)))
+        mean = rank.replicated(lambda: total.map(lambda votes: np.sign(votes).astype(np.float32)))
         return Reduced(mean, sent=lambda: own.map(lambda signs: signs.astype(np.float32)))
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:

@@ -78,20 +78,18 @@ class SketchedSGD(HeavyHitters):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         k = top_k.elements_kept(gradient.size, self.density)
         sketch = self.sketch_for(gradient.size, k, rank.size, sketch_tables.seed_of(rank.seed, rank.step))
-        cells = rank.all_reduce(encode_gradient(rank, sketch, gradient), label="sketch")
-        yield cells
+        cells = yield from rank.all_reduce(encode_gradient(rank, sketch, gradient), label="sketch")
         wanted = self.candidates * k
         for work in sketch_tables.unsketch_cost(gradient.size, wanted, sketch):
             rank.work(work)
-        candidates = rank.replicated(lambda: largest_estimates(sketch, cells.value, gradient.size, wanted))
+        candidates = rank.replicated(lambda: largest_estimates(sketch, cells, gradient.size, wanted))
 
         rank.work(gpu_cost.copy_out_cost(len(candidates), scattered=True))
         values = floats.round_to_dtype(gathered.flat_vector(gradient)[candidates.indices], self.held)
-        sums = rank.all_reduce(values, label="values of candidates")
-        yield sums
+        sums = yield from rank.all_reduce(values, label="values of candidates")
         rank.work(gpu_cost.select(len(candidates), k))
         rank.work(gpu_cost.add_pairs(gradient.nbytes, k))
-        kept = rank.replicated(lambda: pairs.Pairs(candidates.indices, floats.widen(sums.value)).largest(k))
+        kept = rank.replicated(lambda: pairs.Pairs(candidates.indices, floats.widen(sums)).largest(k))
         mean = rank.replicated(lambda: pairs.pairs_to_mean(kept, rank.size, gradient))
         own = pairs.Pairs(candidates.indices, floats.widen(values))
         return Reduced(mean, sent=lambda: self.sent_alone(rank, gradient, pairs.intersect_pairs(own, kept)))
@@ -125,15 +123,13 @@ class FetchSGD(HeavyHitters):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         k = top_k.elements_kept(gradient.size, self.density)
         sketch = self.sketch_for(gradient.size, k, rank.size, sketch_tables.seed_of(rank.seed, 0))
-        total = rank.reduce(encode_gradient(rank, sketch, gradient), root=0, label="sketch")
-        yield total
+        total = yield from rank.reduce(encode_gradient(rank, sketch, gradient), root=0, label="sketch")
         message = None
         if rank.index == 0:
-            message = self._serve(rank, sketch, total.value / np.float32(rank.size), gradient.size, k)
-        told = rank.broadcast(message, root=0, label="update")
-        yield told
+            message = self._serve(rank, sketch, total / np.float32(rank.size), gradient.size, k)
+        told = yield from rank.broadcast(message, root=0, label="update")
         rank.work(gpu_cost.add_pairs(gradient.nbytes, k))
-        mean = rank.replicated(lambda: pairs.pairs_to_gradient(pairs.read_padded_pairs(told.value), gradient))
+        mean = rank.replicated(lambda: pairs.pairs_to_gradient(pairs.read_padded_pairs(told), gradient))
         return Reduced(mean, sent=lambda: mean)
 
     def _serve(self, rank: Rank, sketch: CountSketch, S: Floats32, n: int, k: int) -> pairs.PairsMessage:

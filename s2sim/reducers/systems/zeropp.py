@@ -1,6 +1,6 @@
 """Few bits to the owners of parts: ZeRO++'s gradients, by nodes; QSDP's; and THC's, which are summed as they are."""
 
-from collections.abc import Generator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from statistics import NormalDist
@@ -15,7 +15,7 @@ from s2sim.codecs.quantize import from_levels, to_levels
 from s2sim.gradients.gradient import Gradient
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers import reduction, script
-from s2sim.reducers.rank import Pending, Program, Rank, Reduced, Reducer
+from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Waits
 from s2sim.reducers.shared.gathered import flat_vector, from_flat_vector
 from s2sim.reducers.shared.layers import NodeMembership, no_shared_node_reason, node_membership
 from s2sim.seeds import named_generator
@@ -68,9 +68,8 @@ class QgZ(Reducer):
             lost = sums - np.concatenate(list(map(self._decode, again, map(len, split))))
         rank.work(cost.add_codes(len(total), len(nodes.members), arrived))  # One kernel a node
         mean = round_to_dtype(total / np.float32(rank.size), self.held)
-        gathered = rank.all_gather(mean, label="means of parts", unequal=True, spreads=True)
-        yield gathered
-        means = rank.replicated(lambda: from_flat_vector(np.concatenate([*map(widen, gathered.value)]), gradient))
+        gathered = yield from rank.all_gather(mean, label="means of parts", unequal=True, spreads=True)
+        means = rank.replicated(lambda: from_flat_vector(np.concatenate([*map(widen, gathered)]), gradient))
 
         def sent() -> Gradient:
             """Return what others decode of this rank, less what is lost of the sums that it has taken."""
@@ -84,18 +83,17 @@ class QgZ(Reducer):
 
     def _exchange(
         self, group: Rank, vectors: Sequence[Floats32], read_bytes: int, label: str
-    ) -> Generator[Pending, None, tuple[list[Bits], Floats32, int]]:
+    ) -> Waits[tuple[list[Bits], Floats32, int]]:
         """Encode in one kernel, and exchange; return own messages, and the sum and the bytes of those that come."""
         random = named_generator(group.seed, self.about.name, group.step, group.index)
         messages = [self._encode(vector, random) for vector in vectors]
         group.work(script.Work("encode", read_bytes + sum(map(len, messages))))
-        posted = group.all_to_all(messages, label=label, unequal=True)
-        yield posted
+        arrived = yield from group.all_to_all(messages, label=label, unequal=True)
         total = np.zeros(len(vectors[group.index]), np.float32)
         with reduction.refuse_overflow():
-            for message in posted.value:
+            for message in arrived:
                 total += self._decode(message, len(total))
-        return messages, total, sum(map(len, posted.value))
+        return messages, total, sum(map(len, arrived))
 
     def _encode(self, vector: Floats32, random: np.random.Generator) -> Bits:
         """Return the largest magnitude of each block, and the levels of its elements."""
@@ -194,9 +192,7 @@ class THC(Reducer):
         wide = np.min_scalar_type(g * rank.size)
         values = table[codes].astype(wide)
         if self.where == "network":
-            sums = rank.all_reduce(values, label="values of the table")
-            yield sums
-            total = sums.value
+            total = yield from rank.all_reduce(values, label="values of the table")
         else:
             bounds = script.chunk_bounds(blocks, rank.size) * _SIDE**2
             packed = [pack_integers(codes[start:stop], _BITS) for start, stop in pairwise(bounds.tolist())]
