@@ -249,7 +249,6 @@ class PeeledSketchCodec:
         self._sketch()
 
     def encode(self, array: Floats32) -> Payload:
-        """Return the payload of ``array``, float32 of shape (n,)."""
         vector = float32_vector(array, self.name)
         hashing.check_key_space(0, len(vector))
         keys = np.flatnonzero(vector != 0)

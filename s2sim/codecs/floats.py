@@ -132,7 +132,6 @@ class HalfCodec:
         return Payload.of(self, len(vector), values=to_half(vector))
 
     def decode(self, payload: Payload) -> Floats32:
-        """Return the rounded elements, float32 of shape (n,)."""
         (values,) = payload.expect(self, "values")
         if values.dtype != np.float16 or values.shape != (payload.elements,):
             raise CodecError(
@@ -297,7 +296,6 @@ class Float8Codec:
         return Payload.of(self, len(vector), scale=np.array([scale]), codes=encode_scaled(vector, scale, self.form))
 
     def decode(self, payload: Payload) -> Floats32:
-        """Return the rounded elements, float32 of shape (n,)."""
         scale, codes = payload.expect(self, "scale", "codes")
         if codes.dtype != np.uint8 or codes.shape != (payload.elements,):
             raise CodecError(f"an fp8 payload holds {payload.elements} codes, uint8; found {codes.dtype} {codes.shape}")

@@ -31,7 +31,7 @@ from s2sim.gradients.law import LAW, ExtrapolatedRanks, fit_law
 from s2sim.gradients.manifest import LayerEntry
 from s2sim.gradients.models import Model, ModelLayer
 from s2sim.gradients.read_trace import Trace, open_trace, shipped_directories
-from s2sim.gradients.scaling import SIZE_LAW, Scaling, keep_rows, scale_to, scale_to_layers, scale_to_model
+from s2sim.gradients.scaling import SIZE_LAW, Scaling, keep_rows, scale_to, scale_to_layers
 from s2sim.gradients.statistics import GradientTable
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.run import OtherSteps
@@ -348,7 +348,7 @@ def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatch
     trace, asked = scenario.trace, scenario.target
     scaling: Scaling | None = None
     if isinstance(asked, Model):
-        scaling = scale_to_model(asked, trace.gradient(0, 0), workers)
+        scaling = scale_to_layers(asked.name, asked.layers, trace.gradient(0, 0), workers)
     elif asked is not None:
         scaling = scale_to(asked, trace.gradient(0, 0))
     gradients = describe_gradients(scenario, workers)

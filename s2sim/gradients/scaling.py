@@ -23,7 +23,7 @@ import numpy as np
 from s2sim.arrays import Ints
 from s2sim.errors import OptionError, TraceError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense
-from s2sim.gradients.models import Model, ModelLayer
+from s2sim.gradients.models import ModelLayer
 from s2sim.seeds import splitmix64
 
 SIZE_LAW = (
@@ -100,11 +100,6 @@ def scale_to(parameters: int, like: Gradient) -> Scaling:
         "errors are those of the trace"
     )
     return Scaling(parameters, lambda gradient: gradient, (growth,), None, (note,))
-
-
-def scale_to_model(model: Model, like: Gradient, workers: int) -> Scaling:
-    """Return the scaling to the layers of ``model`` with the statistics of ``like``, see `scale_to_layers`."""
-    return scale_to_layers(model.name, model.layers, like, workers)
 
 
 def scale_to_layers(name: str, layers: Sequence[ModelLayer], like: Gradient, workers: int) -> Scaling:

@@ -15,7 +15,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -72,7 +72,6 @@ def tcp_infos() -> Iterator[bytes]:
         yield info
 
 
-WORKER = "s2sim.pytorch.launch"
 _LISTEN_S = 0.5
 
 
@@ -120,7 +119,7 @@ class _Process:
         environment = {**os.environ, "GLOO_SOCKET_IFNAME": place.interface, "OMP_NUM_THREADS": "1"}
         with self.errors.open("wb") as errors:
             self.popen = subprocess.Popen(  # noqa: S603  (our own interpreter, in a place of our own making)
-                [*place.prefix, sys.executable, "-m", WORKER],
+                [*place.prefix, sys.executable, "-m", __name__],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=errors,
@@ -131,11 +130,9 @@ class _Process:
         assert self.popen.stdin is not None
         self.listener = threading.Thread(target=self._listen, args=(heard,), daemon=True)
         self.listener.start()
-        try:
-            with self.popen.stdin as pipe:
-                pipe.write(json.dumps(task).encode())
-        except BrokenPipeError:
-            pass  # It has ended already, and its exit status gives the reason.
+        # A process that has ended already says why by its exit status.
+        with suppress(BrokenPipeError), self.popen.stdin as pipe:
+            pipe.write(json.dumps(task).encode())
 
     def _listen(self, heard: queue.Queue[tuple[int, Any]]) -> None:
         assert self.popen.stdout is not None

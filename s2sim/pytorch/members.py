@@ -129,19 +129,15 @@ class Members:
 
     def reduce_scatter(self, data: NDArray[Any], op: str) -> AsyncWork[NDArray[Any]]:
         """Combine arrays as `all_reduce`; of the result each member gets as large a part, in order."""
-        import torch
-
         held = self.tensor(data)
-        out = torch.empty(len(data) // self.size, dtype=held.dtype, device=self.device)
+        out = held.new_empty(len(data) // self.size)
         options = _options("ReduceScatter", op)
         return self._flight(lambda: self.handle._reduce_scatter_base(out, held, options), out, data.dtype)
 
     def all_gather(self, data: NDArray[Any]) -> AsyncWork[list[NDArray[Any]]]:
         """Pass an array, 1-D and as long for all, to all."""
-        import torch
-
         own = self.tensor(data)
-        out = torch.empty(self.size * len(data), dtype=own.dtype, device=self.device)
+        out = own.new_empty(self.size * len(data))
         flight = self._flight(lambda: self.handle._allgather_base(out, own), out, data.dtype)
         return flight.then(lambda found: np.split(found, self.size))
 
@@ -149,12 +145,10 @@ class Members:
         self, blocks: Sequence[NDArray[Any]], lengths: Sequence[int] | None = None
     ) -> AsyncWork[list[NDArray[Any]]]:
         """Pass each member its block, 1-D; ``lengths`` are those of received blocks, default: those sent."""
-        import torch
-
         sent = [len(block) for block in blocks]
         received = sent if lengths is None else list(lengths)
         data = self.tensor(np.concatenate(blocks))
-        out = torch.empty(sum(received), dtype=data.dtype, device=self.device)
+        out = data.new_empty(sum(received))
         work = self.handle.alltoall_base(out, data, received, sent)
         dtype = blocks[0].dtype
         return AsyncWork((work,), lambda: np.split(self.array(out, dtype), np.cumsum(received)[:-1]))

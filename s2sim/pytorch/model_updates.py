@@ -5,7 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -219,10 +219,8 @@ def optimizer_of(
     settings: ModelSettings, fitting: TrainingSetup, parameters: Mapping[str, torch.nn.Parameter]
 ) -> torch.optim.Optimizer:
     """Return the optimizer that goes with a reducer."""
-    import torch
-
     if fitting.plain_step:
-        return torch.optim.SGD(parameters.values(), lr=fitting.learning_rate)
+        settings = replace(settings, optimizer="sgd")
     return make_optimizer(settings, parameters.values(), learning_rate=fitting.learning_rate, momentum=fitting.momentum)
 
 

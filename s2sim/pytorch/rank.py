@@ -55,9 +55,9 @@ def reduce_here(
     return LocalReduction(reduced, clock.waited_s, time.perf_counter() - begun_s, clock.sent_bytes)
 
 
-def learn_here(reducer: Reducer, gradient: Gradient, *, group: Any = None, seed: int = 0, step: int = 0) -> None:
-    """Run the part of a reducer's program that sets its state for later steps."""
-    drive(reducer.learn(ProcessRank(group_members(group), step, seed, _WaitClock()), gradient))
+def learn_here(reducer: Reducer, gradient: Gradient, *, seed: int) -> None:
+    """Run the part of a reducer's program that sets its state for later steps, between all processes."""
+    drive(reducer.learn(ProcessRank(group_members(), 0, seed, _WaitClock()), gradient))
 
 
 def drive(program: Generator[Any, None, T]) -> T:

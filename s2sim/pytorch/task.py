@@ -59,9 +59,6 @@ class Task:
     score: str = "accuracy"  # Name of `Evaluation.accuracy` for users
 
 
-_MAY_BE_ZERO = ("warmup_steps", "momentum", "held_out")
-
-
 @dataclass(frozen=True, slots=True)
 class ModelSettings(ABC):
     """A model's settings, filled from an option string, and the way to a task; numbers must be above zero.
@@ -84,7 +81,8 @@ class ModelSettings(ABC):
         owner = type(self).__name__.lower()
         for field in fields(self):
             value = getattr(self, field.name)
-            if field.name not in _MAY_BE_ZERO and isinstance(value, int | float) and not 0 < value < inf:
+            may_be_zero = field.name in ("warmup_steps", "momentum", "held_out")
+            if not may_be_zero and isinstance(value, int | float) and not 0 < value < inf:
                 raise OptionError(f"model {owner}: {field.name}={value} is not above 0")
         if self.warmup_steps < 0:
             raise OptionError(f"model {owner}: warmup_steps={self.warmup_steps} is negative")

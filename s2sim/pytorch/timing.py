@@ -6,7 +6,7 @@ import os
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
@@ -22,8 +22,6 @@ from s2sim.pytorch.subject import TrainingSubject
 
 if TYPE_CHECKING:
     import torch
-
-DEVICES = ("cpu", "cuda")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +39,7 @@ HOST_CLOCK = DeviceClock(time.perf_counter, lambda _: None, lambda first, second
 
 def clock_of(device: str) -> DeviceClock:
     """Return the clock of a device, ``cpu`` or ``cuda``; `S2SimError` without one."""
-    if device not in DEVICES:
+    if device not in ("cpu", "cuda"):
         raise OptionError(f"--device {device} is none that is recorded on: cpu or cuda")
     if device == "cpu":
         return HOST_CLOCK
@@ -110,17 +108,13 @@ def watch(
     parameters: dict[str, Any] = dict(module.named_parameters())
     if first:
         parameters = {last: parameters[last]} if last else {}
-    handles = []
-    try:
-        layers = [first] if first else own_parameters(module)
-        handles += [parts[name].register_forward_pre_hook(partial(entered, name)) for name in layers]
+    with ExitStack() as hooks:
+        for name in [first] if first else own_parameters(module):
+            hooks.callback(parts[name].register_forward_pre_hook(partial(entered, name)).remove)
         for name, parameter in parameters.items():
             if parameter.requires_grad:
-                handles.append(parameter.register_post_accumulate_grad_hook(partial(ready, name)))
+                hooks.callback(parameter.register_post_accumulate_grad_hook(partial(ready, name)).remove)
         yield steps
-    finally:
-        for handle in handles:
-            handle.remove()
 
 
 WARMUP_STEPS = 5

@@ -13,8 +13,8 @@ from s2sim.experiment.codec_costs import OPERATION_PS, CodecCosts, charge_codec
 from s2sim.experiment.scaled_scripts import record_scaled
 from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients.gradient import Gradient
-from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
-from s2sim.gradients.scaling import scale_to_model
+from s2sim.gradients.models import ModelLayer
+from s2sim.gradients.scaling import scale_to_layers
 from s2sim.libraries.constants import Version
 from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import choose_library
@@ -49,15 +49,13 @@ _ITERATIONS, _ITERATIONS_IN_A_ROW = 2, 5
 @cache
 def record_on_shapes(option_string: str, shapes: tuple[tuple[int, ...], ...], workers: int) -> Recording:
     """Return the scripts of a reducer on dense layers of these shapes, with normal values in them."""
-    layers = tuple(LayerGroup(f"{number}", shape) for number, shape in enumerate(shapes))
-    published = PublishedCount(sum(layer.size for layer in layers), 0.0, "user", "the row")
-    model = Model("row", LayerTable("of a row", "user", "the row", layers, published))
+    layers = [ModelLayer(f"{number}", shape, sparse=False) for number, shape in enumerate(shapes)]
     gradients = [
         Gradient(("values",), (named_generator(0, "iteration", rank).standard_normal(_VALUES, np.float32),))
         for rank in range(workers)
     ]
     asked = ReducerSpec(option_string, make_reducer(option_string))
-    (found,), *_ = record_scaled([asked], gradients, scale_to_model(model, gradients[0], workers), seed=0)
+    (found,), *_ = record_scaled([asked], gradients, scale_to_layers("row", layers, gradients[0], workers), seed=0)
     return found.recording
 
 

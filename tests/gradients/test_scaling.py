@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from s2sim.errors import OptionError, TraceError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.models import load_model
-from s2sim.gradients.scaling import double_rows, double_width, keep_rows, parse_parameters, scale_to, scale_to_model
+from s2sim.gradients.scaling import double_rows, double_width, keep_rows, parse_parameters, scale_to, scale_to_layers
 from s2sim.gradients.synthetic import load_trace
 
 
@@ -73,7 +73,7 @@ def test_scaling_to_what_there_is_is_refused(gradient):
 @pytest.mark.parametrize("name", ["gnmt-8", "lstm", "resnet-50", "bert-base", "ncf", "deeplight", "vgg-19"])
 def test_a_model_runs_small_and_grows_to_its_own_size(name):
     model, like = load_model(name), load_trace("lstm-lm", workers=1).gradient(0, 0)
-    scaling = scale_to_model(model, like, 64)
+    scaling = scale_to_layers(model.name, model.layers, like, 64)
     ran = scaling.run(like)
     assert ran.names == tuple(layer.name for layer in model.layers)
     assert [isinstance(layer, RowSparse) for layer in ran.layers] == [layer.sparse for layer in model.layers]
@@ -96,7 +96,7 @@ def test_a_model_runs_small_and_grows_to_its_own_size(name):
 
 def test_tables_take_the_traces_tables_in_turn():
     like = load_trace("ncf", workers=1).gradient(0, 0)
-    scaling = scale_to_model(load_model("ncf"), like, 4)
+    scaling = scale_to_layers("ncf", load_model("ncf").layers, like, 4)
     ran = scaling.run(like)
     for index, source in enumerate((0, 1, 0, 1)):
         np.testing.assert_array_equal(ran.layers[index].rows, like.layers[source].rows)
@@ -106,6 +106,6 @@ def test_tables_take_the_traces_tables_in_turn():
 def test_a_trace_without_tables_or_dense_layers_cannot_stand_for_a_model_with_them():
     dense, sparse = (load_trace(name, workers=1).gradient(0, 0) for name in ("cnn", "synthetic"))
     with pytest.raises(TraceError, match="gnmt-8 has row-sparse layers"):
-        scale_to_model(load_model("gnmt-8"), dense, 4)
+        scale_to_layers("gnmt-8", load_model("gnmt-8").layers, dense, 4)
     with pytest.raises(TraceError, match="vgg-19 has dense layers"):
-        scale_to_model(load_model("vgg-19"), sparse, 4)
+        scale_to_layers("vgg-19", load_model("vgg-19").layers, sparse, 4)

@@ -12,7 +12,7 @@ from s2sim.experiment.scaled_scripts import record_scaled
 from s2sim.experiment.scenario.reducers import ReducerSpec, asked_or_all
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.models import ModelLayer, load_model
-from s2sim.gradients.scaling import scale_to_model
+from s2sim.gradients.scaling import scale_to_layers
 from s2sim.reducers.registry import make_reducer, reducer_names
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import AwaitGradient, count_rounds, recording_bytes
@@ -243,7 +243,7 @@ PAIRS = (*(Bucket((2 * number, 2 * number + 1)) for number in range(4)), Bucket(
 def test_one_bucket_of_a_model_is_what_there_is_without_buckets(text, model):
     held = gradients()
     found = run(text, buckets=(Bucket(tuple(range(9))),), held=held, layers=ready(model), model=model)
-    ((plain,), *_) = record_scaled(asked(text), held, scale_to_model(model, held[0], RANKS), seed=3)
+    ((plain,), *_) = record_scaled(asked(text), held, scale_to_layers(model.name, model.layers, held[0], RANKS), seed=3)
     assert replace(found, exchange=()) == plain
 
 

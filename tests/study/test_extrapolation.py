@@ -16,7 +16,7 @@ from s2sim.experiment.scenario.reducers import ReducerSpec, resolve_run
 from s2sim.experiment.spec import FOR_DENSE_LAYERS, FOR_TABLES, RunSpec
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.models import load_model
-from s2sim.gradients.scaling import Growth, double_rows, scale_to, scale_to_model
+from s2sim.gradients.scaling import Growth, double_rows, scale_to, scale_to_layers
 from s2sim.gradients.synthetic import load_trace
 from s2sim.reducers.measure import Error, Errors
 from s2sim.reducers.process_group import make_instances, run_group
@@ -90,7 +90,8 @@ def test_scripts_scaled_to_a_model_are_those_of_gradients_of_its_shape(text, tmp
     path = tmp_path / "model.toml"
     path.write_text(MODEL)
     model, held = load_model(str(path)), gradients()
-    found = record_scaled(reducers(text), held, scale_to_model(model, held[0], len(held)), seed=0)[0][0]
+    scaling = scale_to_layers(model.name, model.layers, held[0], len(held))
+    found = record_scaled(reducers(text), held, scaling, seed=0)[0][0]
     shapes = [layer.shape for layer in model.layers]
     large = []
     for gradient in held:
