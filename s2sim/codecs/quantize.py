@@ -69,9 +69,7 @@ def group_maxima(values: Floats32, groups: Ints, count: int) -> Floats:
     maxima = np.zeros(count, np.float32)
     if values.size:
         with np.errstate(invalid="ignore"):
-            # Reducing rows of a single value would cost more than all else.
-            thin = values.shape[1] == 1
-            largest = np.abs(values[:, 0]) if thin else np.maximum(values.max(axis=1), -values.min(axis=1))
+            largest = np.abs(values).max(axis=1)
         if not np.isfinite(largest).all():
             raise CodecError("a value is infinite or not a number, which fixed point cannot hold: use float32 cells")
         np.maximum.at(maxima, groups, largest)
