@@ -1,5 +1,7 @@
 """Scaling: doubled parts are there twice, kept rows are the same rows, and a model takes statistics from the trace."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -8,7 +10,15 @@ from hypothesis import strategies as st
 from s2sim.errors import OptionError, TraceError
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.models import load_model
-from s2sim.gradients.scaling import double_rows, double_width, keep_rows, parse_parameters, scale_to, scale_to_layers
+from s2sim.gradients.scaling import (
+    double_rows,
+    double_width,
+    keep_rows,
+    match_tables,
+    parse_parameters,
+    scale_to,
+    scale_to_layers,
+)
 from s2sim.gradients.synthetic import load_trace
 
 
@@ -33,6 +43,22 @@ def test_numbers_of_parameters(text, parameters):
 def test_what_is_no_number_of_parameters_is_refused(text):
     with pytest.raises(OptionError, match="350M"):
         parse_parameters(text)
+
+
+@pytest.mark.parametrize("batch", [16, 1024, 1 << 20])
+def test_a_table_holds_no_more_rows_than_a_mini_batch_looks_up(batch):
+    """A sample of DLRM looks up one row of each table."""
+    held = load_trace("lstm-lm", workers=8).gradient(0, 0)
+    layers = replace(load_model("dlrm"), batch=batch).layers
+    assert {layer.most_rows for layer in layers if layer.sparse} == {batch}
+    runs, tables = scale_to_layers("dlrm", layers, held, 8).run(held), match_tables("dlrm", layers, held)
+    for layer, ran in zip(layers, runs.layers, strict=True):
+        if layer.sparse:
+            table = held.layers[tables[layer.name]]
+            most = min(len(table.rows), batch * table.shape[0] / layer.shape[0])
+            assert 1 <= len(ran.rows) <= max(1.0, 1.3 * most)
+            assert len(ran.rows) >= 0.7 * most - 1
+            assert set(ran.rows.tolist()) <= set(table.rows.tolist())
 
 
 def test_doubled_rows_are_there_twice(gradient):

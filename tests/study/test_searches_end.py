@@ -1,5 +1,7 @@
 """Searches over rates change what an override changes, and end where nothing can run; the answer stays."""
 
+import re
+
 import pytest
 
 import s2sim
@@ -106,6 +108,25 @@ def test_intervals_begin_at_bounds_and_are_of_what_curves_were_fitted_to(library
     assert (found.band is not None) is has
     if found.band is not None:
         assert found.lower_bound_s <= found.band.low_s <= found.time_s <= found.band.high_s
+
+
+def test_a_slow_rank_computes_slowly():
+    asked = {"topology": "fat-tree", "workers": 16, "reducers": ["fp16"], "compute": "100ms", "break_even": False}
+    healthy, slow = (s2sim.run(**asked, faults=faults) for faults in ((), ("slow-rank:rank=3,factor=2",)))
+    for before, after in zip(healthy.results, slow.results, strict=True):
+        assert after.iteration_s - before.iteration_s == pytest.approx(0.1, rel=0.02)
+
+
+def test_the_rate_that_limits_is_where_the_plateau_begins():
+    """One link of 100 Gbps: faster interfaces gain 1.6 % somewhere far above, by another protocol."""
+    fixed = ("link.node1.nic0.out.rate=100Gbps",)
+    result = s2sim.run("fat-tree", workers=16, reducers=["fp16", "union"], overrides=fixed)
+    assert re.search(r"above (9\d|10[0-4])[.\d]* Gbps a network interface at 12.5 GB/s", result.verdict.text)
+
+
+def test_mini_batches_are_said_of_what_does_not_follow_rows():
+    result = s2sim.run("leaf-spine", workers=8, profile="dlrm", reducers=["gather-rows", "fp16"])
+    assert {each.reducer for each in result.verdict.pays_over} <= {"fp16"}
 
 
 def test_links_of_switches_that_reduce_name_no_pair():

@@ -1,0 +1,65 @@
+"""NCCL on jobs that have parts of nodes, or ranks placed out of order: what it chooses and takes follows the GPUs."""
+
+from itertools import pairwise
+
+import pytest
+
+import s2sim
+from s2sim.collectives.timing.timer import Timer
+from s2sim.libraries.tuner import channel_graph
+from s2sim.topology.cluster import build_cluster
+from s2sim.topology.read_file import load_shape
+
+KINDS = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
+
+
+def time_s(kind, topology, workers, size_bytes, **options):
+    found = s2sim.run_collective(
+        kind, topology=topology, workers=workers, size_bytes=size_bytes, library="nccl", **options
+    )
+    return found.time_s
+
+
+@pytest.mark.parametrize("size_bytes", [1 << 20, 1 << 24, 1 << 28])
+def test_a_group_of_one_gpu_a_node_takes_what_nodes_of_one_gpu_do(size_bytes):
+    groups = time_s("all_reduce", "dgx-h100", 64, size_bytes, groups="tp=8,dp=rest")
+    alone = time_s("all_reduce", "dgx-h100", 8, size_bytes, overrides=("node.gpus=1", "nic.count=1"))
+    assert groups == pytest.approx(alone, rel=1e-9)
+
+
+@pytest.mark.parametrize(("workers", "interfaces"), [(9, 1), (12, 4), (17, 1), (65, 1), (64, 8)])
+def test_channels_are_those_of_the_gpus_in_use_on_the_node_with_the_fewest(workers, interfaces):
+    graph = channel_graph(build_cluster(load_shape("dgx-h100"), workers), "hopper")
+    assert graph.channels * graph.between == pytest.approx(interfaces * 50, rel=0.1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("placement", ["round-robin", "random"])
+def test_rings_and_chains_go_node_by_node_wherever_ranks_are_placed(kind, placement):
+    linear = time_s(kind, "fat-tree", 16, 10 << 20)
+    assert time_s(kind, "fat-tree", 16, 10 << 20, placement=placement) == pytest.approx(linear, rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("topology", ["perlmutter", "gh200-4", "dgx-h100", "frontier", "fat-tree"])
+def test_larger_buffers_take_longer_and_hardly_less(kind, topology):
+    library = "rccl" if topology == "frontier" else "nccl"
+    sizes = [1 << power for power in range(10, 28, 2)]
+    asked = {"topology": topology, "workers": 16, "library": library}
+    times = [s2sim.run_collective(kind, size_bytes=size, **asked).time_s for size in sizes]
+    assert all(later >= 0.8 * earlier for earlier, later in pairwise(times)), times
+    # Four times as much takes at most so many times as long, but for another protocol.
+    assert all(later <= 6 * earlier for earlier, later in pairwise(times)), times
+
+
+def test_groups_of_nodes_and_of_rails_share_no_link_and_all_ranks_do():
+    cluster = build_cluster(load_shape("dgx-h100"), 16)
+    nodes = (tuple(range(8)), tuple(range(8, 16)))
+    rails = tuple((gpu, gpu + 8) for gpu in range(8))
+    ways = Timer(cluster).ways
+    assert ways.sharing_no_link((*nodes, *rails)) == {*nodes, *rails}
+    across = ((0, 1, 8), (2, 3, 9))
+    # On the second node each of them has one GPU, which needs no NVLink.
+    assert ways.sharing_no_link((*nodes, *across)) == {nodes[1]}
+    assert ways.sharing_no_link(((),)) == {()}
+    assert ways.sharing_no_link(((), *nodes)) == set()
