@@ -79,7 +79,7 @@ def streams_of(iterations: Iterations, exchange: Sequence[BucketExchange], rank:
     carried: list[TimelineSpan] = []
     arrows = []
     for launch in iterations.launches:
-        if launch.ranks and chosen not in launch.ranks:
+        if launch.ranks and spent.rank not in launch.ranks:
             continue
         demands = [demand for _, step in launch.parts for demand in step.demands]
         kind, size = demands[0].kind, sum(demand.handed_in_bytes for demand in demands)

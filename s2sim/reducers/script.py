@@ -1,7 +1,7 @@
 """A script: what one rank did in a reduction, without clock or topology; a cluster replays it in simulated time."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -137,6 +137,22 @@ def representative_ranks(scripts: Sequence[Script]) -> list[int]:
     place = dict(zip(map(id, reversed(scripts)), range(len(scripts) - 1, -1, -1), strict=True))
     number = {key: first.setdefault(script, place[key]) for key, script in objects.items()}
     return [number[id(script)] for script in scripts]
+
+
+def all_alike(recording: Recording) -> bool:
+    """Return whether all ranks do the same, be it in groups of their own: calls differ in nothing but their ranks."""
+
+    def done_by(script: Script) -> tuple[list[object], list[Call]]:
+        numbers: dict[int, int] = {}
+        steps: list[object] = []
+        for step in script:
+            called = (step.call,) if isinstance(step, Post) else step.calls if isinstance(step, Wait) else ()
+            places = [numbers.setdefault(call, len(numbers)) for call in called]
+            steps.append((type(step), places) if called else step)
+        return steps, [replace(recording.calls[call], ranks=()) for call in numbers]
+
+    first, *others = map(done_by, recording.distinct_scripts)
+    return all(each == first for each in others)
 
 
 def join_recordings(recordings: Sequence[Recording]) -> Recording:

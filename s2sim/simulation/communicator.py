@@ -16,6 +16,7 @@ from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
 from s2sim.network.base import at_end_of_timestep, call_after
 from s2sim.network.fluid import FluidNetwork
+from s2sim.reducers.script import Post, Recording, all_alike
 from s2sim.simulation.faults.fault import FaultyNetwork
 from s2sim.simulation.plan import Plan, Watcher, local_work_ps
 from s2sim.topology.hardware import Gpu
@@ -49,6 +50,24 @@ class _GroupProgram:
     priority: int
 
 
+def one_stands_for_all(recording: Recording, plan: Plan, timer: Timer) -> bool:
+    """Return whether all ranks do the same at the same times, in groups that take equally long and share no link."""
+    lowered = plan.lowered
+    groups = {each.ranks: tuple(timer.members_of(each.ranks).tolist()) for each in lowered}
+    if plan.in_flight != 1 or () in groups or not all_alike(recording):
+        return False
+    if timer.ways.sharing_no_link(tuple(groups.values())) != set(groups.values()):
+        return False
+    timed = [
+        [timer.within(each.ranks).time(merge_into_launch(step.demands)).duration_ps for step in each.steps]
+        for each in lowered
+    ]
+    first, *others = (
+        [timed[step.call] for step in script if isinstance(step, Post)] for script in recording.distinct_scripts
+    )
+    return all(each == first for each in others)
+
+
 @dataclass(eq=False)
 class Communicators:
     """Executes a call when its last rank has posted it: its kernels on all ranks need each other.
@@ -63,7 +82,7 @@ class Communicators:
     ``quiet()`` returns whether no rank will post before a collective ends. ``watcher`` is called with every message;
     ``disturbance`` changes the network; ``slowest`` scales local work. ``priorities`` has a number per call, of which
     the smallest is first. ``on_launch(timed, ranks)`` is called when a launch begins and returns the callback for its
-    end.
+    end. If ``one_for_all``, only the calls of the first rank are posted, of whom one stands for each rank.
     """
 
     env: simpy.Environment
@@ -77,6 +96,7 @@ class Communicators:
     slowest: float = 1.0
     priorities: Sequence[int] | None = None
     on_launch: Callable[[TimedSchedule, tuple[int, ...]], Callable[[], None]] | None = None
+    one_for_all: bool = False
     ended_ps: dict[int, int] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
     completed: list[CompletedCalls] = field(default_factory=list)
@@ -88,7 +108,7 @@ class Communicators:
         self._priorities = self.priorities or [0] * len(lowered)
         self.done = [self.env.event() for _ in lowered]
         self.released = [self.env.event() if each.blocks_host else None for each in lowered]
-        self.missing = [len(each.ranks) or self.ranks for each in lowered]
+        self.missing = [(not self.one_for_all and len(each.ranks)) or self.ranks for each in lowered]
         self._queues: dict[tuple[int, ...], deque[_GroupProgram]] = {each.ranks: deque() for each in lowered}
         self._running = dict.fromkeys(self._queues, 0)
         members = [tuple(self.timer.members_of(ranks).tolist()) for ranks in self._queues]

@@ -14,7 +14,7 @@ from s2sim.reducers.script import AwaitGradient, Work, representative_ranks
 from s2sim.simulation.accounting import Iterations, IterationSettings, RankActivity, time_breakdown
 from s2sim.simulation.bucketing.policy import BucketExchange
 from s2sim.simulation.bucketing.sharded import ParameterGathers
-from s2sim.simulation.communicator import Communicators, CompletedCalls
+from s2sim.simulation.communicator import Communicators, CompletedCalls, one_stands_for_all
 from s2sim.simulation.device import BucketProgram, Compute, GpuDevice, GpuShare, IterationRanks, collective_gpu_share
 from s2sim.simulation.faults.fault import Fault, FaultyNetwork, effects_on_work, has_transient_faults, straggler_delays
 from s2sim.simulation.plan import Plan, make_plan, work_ps
@@ -121,7 +121,7 @@ class _IterationReplay:
         recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}
         of_recording = {key: make_plan(recording, library) for key, recording in recordings.items()}
         plans = [of_recording[id(leaving.recording)] for leaving in self._exchange]
-        self._first_calls = [0]
+        self._first_calls, self._one_for_all = [0], False
         priorities: list[int] = []
         for leaving, plan in zip(self._exchange, plans, strict=True):
             self._first_calls.append(self._first_calls[-1] + len(plan.lowered))
@@ -144,6 +144,11 @@ class _IterationReplay:
                 on_launch=lambda timed, rank: self._launched(timed, (rank,)),
             )
             return by_rank, None
+        self._one_for_all = (
+            disturbance is None
+            and not skewed
+            and all(one_stands_for_all(each, of_recording[key], self._timer) for key, each in recordings.items())
+        )
         communicators = Communicators(
             self._env,
             plan,
@@ -155,6 +160,7 @@ class _IterationReplay:
             slowest=float(self._factors.max(initial=1.0)),
             priorities=priorities * exchanges,
             on_launch=self._launched,
+            one_for_all=self._one_for_all,
         )
         return communicators, disturbance
 
@@ -166,7 +172,7 @@ class _IterationReplay:
         recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}.values()
         numbers = [representative_ranks(recording.scripts) for recording in recordings]
         # Where scripts differ: all ranks of the others are as the first.
-        differing = [each for each in numbers if any(each)]
+        differing = [] if self._one_for_all else [each for each in numbers if any(each)]
         slower_of_rank, late_of_rank = (settings.slower * self._factors).T.tolist(), self._late_ps.tolist()
         for rank in range(self._timer.workers):
             slower, late_ps = tuple(slower_of_rank[rank]), late_of_rank[rank]

@@ -5,8 +5,10 @@ from itertools import pairwise
 import pytest
 
 import s2sim
+from s2sim.collectives.timing.routes import RouteTable
 from s2sim.collectives.timing.timer import Timer
 from s2sim.libraries.tuner import channel_graph
+from s2sim.simulation import iteration
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 
@@ -40,6 +42,7 @@ def test_rings_and_chains_go_node_by_node_wherever_ranks_are_placed(kind, placem
     assert time_s(kind, "fat-tree", 16, 10 << 20, placement=placement) == pytest.approx(linear, rel=1e-9)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("topology", ["perlmutter", "gh200-4", "dgx-h100", "frontier", "fat-tree"])
 def test_larger_buffers_take_longer_and_hardly_less(kind, topology):
@@ -63,3 +66,19 @@ def test_groups_of_nodes_and_of_rails_share_no_link_and_all_ranks_do():
     assert ways.sharing_no_link((*nodes, *across)) == {nodes[1]}
     assert ways.sharing_no_link(((),)) == {()}
     assert ways.sharing_no_link(((), *nodes)) == set()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("reducer", ["fp16", "qgz", "topk:density=0.01"])
+def test_one_rank_stands_for_all_that_do_the_same_in_groups_of_their_own(reducer, monkeypatch):
+    asked = {"topology": "dgx-h100", "workers": 16, "profile": "resnet-18", "discipline": "fsdp:shard=node"}
+    asked |= {"reducers": [reducer], "break_even": False}
+    found = s2sim.run(**asked)
+    stood = []
+    monkeypatch.setattr(iteration, "one_stands_for_all", lambda *given: stood.append(given) or False)
+    monkeypatch.setattr(RouteTable, "sharing_no_link", lambda *_: frozenset())
+    apart = s2sim.run(**asked)
+    assert stood
+    for one, each in zip(found.results, apart.results, strict=True):
+        assert one.iteration_s == pytest.approx(each.iteration_s, abs=2e-11)
+        assert one.iteration.exposed_communication == pytest.approx(each.iteration.exposed_communication, abs=2e-11)

@@ -124,6 +124,7 @@ def test_the_rate_that_limits_is_where_the_plateau_begins():
     assert re.search(r"above (9\d|10[0-4])[.\d]* Gbps a network interface at 12.5 GB/s", result.verdict.text)
 
 
+@pytest.mark.slow
 def test_mini_batches_are_said_of_what_does_not_follow_rows():
     result = s2sim.run("leaf-spine", workers=8, profile="dlrm", reducers=["gather-rows", "fp16"])
     assert {each.reducer for each in result.verdict.pays_over} <= {"fp16"}
