@@ -189,14 +189,16 @@ def read_nvidia_smi(text: str, origin: str) -> NodeFacts:
     nics = [name for name in names if name not in gpus]
     # Newer ones list what NIC0 is called.
     called = dict(re.findall(r"^[ \t]*(NIC\d{1,3}): (\S{1,40})[ \t]*$", text, re.MULTILINE))
+    far = [gpu for gpu in gpus if not any(cells[gpu].get(nic) in _NEAR for nic in nics)]
+    near = len(far) < len(gpus)
     return NodeFacts(
         gpus=len(gpus),
         origin=f"nvidia-smi topo -m, {Path(origin).name}",
         links=max(counts) if switched else None,
         pairs=() if switched else tuple(pair for pair, count in joined.items() for _ in range(count)),
         nics={called.get(name, name): 0.0 for name in nics},
-        beside_gpu=any(cells[gpu].get(nic) in _NEAR for gpu in gpus for nic in nics),
-        ignored=("affinities",),
+        beside_gpu=near,
+        ignored=("affinities", *([f"the longer way of {', '.join(far)} to interfaces"] if near and far else [])),
     )
 
 
