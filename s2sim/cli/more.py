@@ -43,7 +43,7 @@ def import_command(
         parts = {"Understood": [found.understood], "Ignored": found.ignored, "Assumed": found.assumed}
         output.show_lines([f"{file}: {found.format}"])
         output.show_lines([f"{name}: {'; '.join(texts)}." for name, texts in parts.items() if texts])
-        output.show_lines([f"Saved to {out}; next: s2sim topology show ./{out}"])
+        output.show_lines([f"Saved to {out}; next: s2sim topology show {output.as_path(out)}"])
 
 
 @options_from(RegimeSpec, workers="16", topology="fat-tree")

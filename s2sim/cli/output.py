@@ -152,6 +152,11 @@ def write_result(result: Any, target: str | None) -> bool:
 TABLES: ContextVar[dict[str, str | None]] = ContextVar("TABLES")
 
 
+def as_path(path: str) -> str:
+    """Return a path for a command line, where one without a slash may be a shipped name."""
+    return shlex.quote(path if "/" in path else f"./{path}")
+
+
 def own_command() -> str:
     """Return the command line of this process."""
     return shlex.join(["s2sim", *sys.argv[1:]])

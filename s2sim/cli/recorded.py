@@ -1,6 +1,5 @@
 """``s2sim trace`` and ``s2sim profile``: what was recorded of training, gradients and times of compute."""
 
-import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -120,10 +119,8 @@ def _wrote_trace(trace: "Trace", out: str, *, quiet: bool) -> None:
     from s2sim.cli.trace_text import describe_extent
 
     if not quiet:
-        # A name without a slash may be that of a shipped trace.
-        path = shlex.quote(out if "/" in out else f"./{out}")
         output.show_line(f"wrote {describe_extent(trace.manifest)} to {out}")
-        output.show_line(f"use it with: s2sim run --topology fat-tree --workers {trace.world_size} --trace {path}")
+        output.show_line(f"use it with: s2sim run --topology fat-tree --workers {trace.world_size} --trace {output.as_path(out)}")
 
 
 _LARGEST = 5

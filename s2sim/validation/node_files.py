@@ -50,7 +50,7 @@ class NodeFacts:
         """The facts in a line."""
         inside = f"{self.links} NVLinks each to switches" if self.links else f"{len(self.pairs)} links between them"
         nics = ", ".join(f"{name} ({rate:g} Gbps)" if rate else name for name, rate in (self.nics or {}).items())
-        gpus = f"{format_number_of(self.gpus, 'GPU')} ({self.gpu or 'of unknown kind'})"
+        gpus = f"{format_number_of(self.gpus, 'GPU')} ({self.gpu or 'whose kind the file does not tell'})"
         return f"{gpus}, {inside}; {nics or 'no network'}"
 
 
