@@ -120,7 +120,8 @@ def _wrote_trace(trace: "Trace", out: str, *, quiet: bool) -> None:
 
     if not quiet:
         output.show_line(f"wrote {describe_extent(trace.manifest)} to {out}")
-        output.show_line(f"use it with: s2sim run --topology fat-tree --workers {trace.world_size} --trace {output.as_path(out)}")
+        asked = f"--topology fat-tree --workers {trace.world_size} --trace {output.as_path(out)}"
+        output.show_line(f"use it with: s2sim run {asked}")
 
 
 _LARGEST = 5
