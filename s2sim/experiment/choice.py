@@ -87,37 +87,38 @@ def find_dominated(candidates: Sequence[Candidate]) -> dict[str, str]:
     A gain on the baseline that is surely there is not given up for one that may be none.
     """
     able = [each for each in candidates if each.rejected is None]
-    sure = _without_doubt(able)
-    found = {}
+    sure, found = _without_doubt(able), dict[str, str]()
+    quickest_first = sorted(able, key=lambda each: (each.time_s, each.loss))
     for each in able:
-        better = [
-            other
-            for other in able
-            if (other.time_s, other.loss) != (each.time_s, each.loss)
-            and other.time_s <= each.time_s
-            and other.loss <= each.loss
-            and (other.feedback or not each.feedback or other.loss <= _HARDLY)
-            and (other.assumes is None or each.assumes is not None)
-            and (other in sure or each not in sure)
-        ]
-        if better:
-            found[each.name] = min(better, key=lambda other: (other.time_s, other.loss)).name
+        time_s, loss = each.time_s, each.loss
+        for other in quickest_first:
+            if other.time_s > time_s:
+                break
+            if (
+                other.loss <= loss
+                and (other.time_s, other.loss) != (time_s, loss)
+                and (other.feedback or not each.feedback or other.loss <= _HARDLY)
+                and (other.assumes is None or each.assumes is not None)
+                and (other.name in sure or each.name not in sure)
+            ):
+                found[each.name] = other.name
+                break
     return found
 
 
-def _without_doubt(candidates: Sequence[Candidate]) -> list[Candidate]:
-    """Return the baseline, and what is faster however long its time may be."""
+def _without_doubt(candidates: Sequence[Candidate]) -> set[str]:
+    """Return the names of the baseline and of what is faster however long its time may be."""
     baseline = next(each for each in candidates if each.baseline)
-    return [each for each in candidates if each.baseline or each.time_s * each.doubt < baseline.time_s]
+    return {each.name for each in candidates if each.baseline or each.time_s * each.doubt < baseline.time_s}
 
 
 def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
     """Return the choice among candidates with the baseline; who is above ``max_error`` is rejected already."""
     baseline = next(each for each in candidates if each.baseline)
     able = [each for each in candidates if each.rejected is None]
-    beaten = find_dominated(able)
+    beaten, without_doubt = find_dominated(able), _without_doubt(able)
     best = [each for each in able if each.baseline or each.name not in beaten]
-    sure = [each for each in best if each in _without_doubt(able)]
+    sure = [each for each in best if each.name in without_doubt]
     exact, lossy, faster = _pick(sure, baseline, max_error)
     wished = _default_choice(*_pick(best, baseline, max_error)[:2])
     others = [each for each in able if not each.baseline and (not each.exact or each.time_s != baseline.time_s)]
