@@ -339,7 +339,7 @@ def _library_band(executed: ExecutedRecording, least_s: float) -> tuple[Band | N
     profile, iterations = executed.scenario.library.profile, executed.iterations
     replay = executed.replay if iterations is None else iterations
     launches = [launch for launch in replay.launches if launch.end_ps > max(launch.start_ps, 0)]
-    if not errors_known(profile) or executed.scenario.faults or executed.scenario.groups or not launches:
+    if not errors_known(profile) or executed.scenario.unsure or not launches:
         return None, ()
     lengths_ps, drawn_ps, assumed = 0, np.zeros(1), dict[str, None]()
     for launch in launches:

@@ -7,7 +7,13 @@ from s2sim import units
 from s2sim.experiment.break_even import LOWEST_BPS, BreakEvenScan
 from s2sim.experiment.choice import ONLY_TRAINING, WORTHWHILE, Candidate, Choice, candidates_of, choose
 from s2sim.experiment.judgement import judge
-from s2sim.experiment.robustness import find_sensitive_constants, interval_robustness, interval_texts, over_workers
+from s2sim.experiment.robustness import (
+    IntervalRobustness,
+    find_sensitive_constants,
+    interval_robustness,
+    interval_texts,
+    over_workers,
+)
 from s2sim.experiment.row_parts import CountPays, Flip, Verdict
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_state import RunState
@@ -15,6 +21,7 @@ from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import CodecBasis, RunSpec
 from s2sim.libraries.lowering_tables import IDEAL
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline
+from s2sim.uncertainty.interval import errors_known
 
 CODECS_AS = {"published": "codecs as published code", "framework": "codecs as a framework starts them"}
 
@@ -79,6 +86,7 @@ class VerdictContext:
     # behind
     compute: str | None = None
     behind: str = "backward"
+    unsure: str = ""  # With what it is not known how far off times may be
 
 
 def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
@@ -99,7 +107,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
         lines = (
             _action_line(choice, candidates, dense, known),
             _gain_line(choice, baseline, dense, known, interval_texts(rows)),
-            _sensitivity_line(choice, known, "" if sure is None else sure.sentence(best, choice.decision)),
+            _sensitivity_line(choice, known, _surety_text(sure, best, choice, known)),
         )
     lossy = choice.lossy or (None if choice.without is None else choice.without.lossy)
     return Verdict(
@@ -119,6 +127,12 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
         probability=None if sure is None else sure.share_of(best),
         pays_over=known.pays_over,
     )
+
+
+def _surety_text(sure: IntervalRobustness | None, best: str, choice: Choice, known: VerdictContext) -> str:
+    if sure is not None:
+        return sure.sentence(best, choice.decision)
+    return f"how far off times may be is not known with {known.unsure}" if known.unsure else ""
 
 
 def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, known: VerdictContext) -> str:
@@ -327,6 +341,8 @@ def give_verdicts(
     verdicts = []
     extrapolation, training, max_error = state.extrapolated, scenario.training, spec.max_error
     simulated = {}
+    if errors_known(scenario.library.profile):
+        simulated["unsure"] = scenario.unsure
     if training is not None:
         batches = f" x {training.accumulate}" if training.accumulate > 1 else ""
         simulated["compute"] = f"{training.profile.setting}{batches}"

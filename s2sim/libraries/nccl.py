@@ -103,7 +103,8 @@ class NcclProfile(messages.ConstantsProfile):
             taken = [name for name in known if size_bytes <= constants[f"protocol.{name}.messages"]][:1]
             protocols = taken if small else by_share[-1:]
         else:
-            protocols = self._available(cluster)
+            known = self._available(cluster)
+            protocols = [name for name in known if name == schedule.wants_protocol] or known
         if kind == "all_reduce" and schedule.stage.whole is not None:
             # The user may request chunks that no protocol has.
             pieces, demand = schedule.stage.whole.times, schedule.demand

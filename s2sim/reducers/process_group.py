@@ -66,6 +66,12 @@ class World:
         """Return the group of these ranks; the same for the same ones."""
         return self.groups.setdefault(ranks, ProcessGroup(self, ranks))
 
+    def forget(self) -> None:
+        """Drop payloads and what was shared: groups know the world, and memory would wait for a garbage collection."""
+        self.collectives.clear()
+        for group in self.groups.values():
+            group.shared.clear()
+
     def record(self) -> tuple[Call, ...]:
         """Return what the scripts keep of all collectives."""
         everybody = self.all.ranks
@@ -260,9 +266,9 @@ def run_group(
     means = {id(result.mean): result.mean for result in results.values()}.values()
     if not all(map(_is_finite, means)) and all(map(_is_finite, gradients)):
         raise S2SimError(OVERFLOW)
-    return [results[index] for index in range(size)], Recording(
-        world.record(), tuple(tuple(rank.script) for rank in ranks)
-    )
+    recording = Recording(world.record(), tuple(tuple(rank.script) for rank in ranks))
+    world.forget()
+    return [results[index] for index in range(size)], recording
 
 
 def _is_finite(gradient: Gradient) -> bool:

@@ -352,6 +352,12 @@ def find_gpu_links(model: str) -> GpuLinks | None:
     return None if name is None else gpu_links()[name]
 
 
+def usual_library(model: str) -> str:
+    """Return ``rccl`` for GPUs of AMD, whose links are named after architectures, gfx and a number; else ``nccl``."""
+    links = find_gpu_links(model)
+    return "rccl" if links is not None and (links.nvlink or "").startswith("gfx") else "nccl"
+
+
 def find_gpu_name(model: str) -> str | None:
     """Return the catalogue's name that most words of a model match (no remark in parentheses); None if not one."""
     written = set(_WORDS.findall(_NOTE_PATTERN.sub(" ", model.lower())))

@@ -30,6 +30,7 @@ from s2sim.experiment.scenario.cluster import (
     healthy_and_damaged_routes,
     resolve_traffic,
     traffic_sha256,
+    warn_of_vendor,
 )
 from s2sim.experiment.scenario.content_hash import profile_content
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer, parse_groups
@@ -228,6 +229,8 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         )
     library = None if spec.library is None else choose_library(spec.library).on(scenario.shape)
     profile = NO_OVERHEADS if library is None else library.profile
+    if library is not None and scenario.shape.gpu is not None:
+        warn_of_vendor(library, scenario.shape.gpu)
     if library is not None and profile == NO_OVERHEADS:
         why = None if library.name == IDEAL.name else library.unmodelled_reason(scenario.shape)
         why = why or "a collective runs as asked, on the wire alone"

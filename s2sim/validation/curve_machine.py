@@ -12,7 +12,14 @@ from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.libraries.tuner import newest_version
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.hardware import GpuLinks, catalogue_values, find_gpu_links, find_gpu_name, find_network_links
+from s2sim.topology.hardware import (
+    GpuLinks,
+    catalogue_values,
+    find_gpu_links,
+    find_gpu_name,
+    find_network_links,
+    usual_library,
+)
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
 from s2sim.topology.shape import MAX_MESHED, ClusterShape
@@ -118,11 +125,9 @@ def intra_node_fields(machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoar
 
 def machine_library(machine: MeasuredMachine) -> LibraryProfile:
     """Return a machine's library: NCCL, of its date if no version is told, RCCL of AMD's GPUs, MPI or Gloo of hosts."""
-    gpu = find_gpu_links(machine.gpu_model)
     if machine.gpu_model.lower().startswith("none"):
         return HostLibraryProfile("gloo" if "gloo" in machine.nccl_version.lower() else "mpi")
-    # Generations of AMD's GPUs are called gfx and a number.
-    library = "rccl" if gpu is not None and (gpu.nvlink or "").startswith("gfx") else "nccl"
+    library = usual_library(machine.gpu_model)
     known = load_constants(library).tables["protocol"]
     if machine.protocol and machine.protocol not in known:
         raise S2SimError(f"protocol {machine.protocol!r}{suggest_nearest(machine.protocol, known)}")

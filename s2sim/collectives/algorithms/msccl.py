@@ -69,6 +69,7 @@ class Msccl:
     kinds: tuple[str, ...] = field(compare=False)
     demand: Demand = field(compare=False, repr=False)  # Of chunks
     messages: list[_Message] = field(compare=False, repr=False)
+    protocol: str = field(compare=False)
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule: a step for each message, after those that its thread block has to wait for."""
@@ -93,7 +94,7 @@ class Msccl:
             start, stop = cut(begin[owner], end[owner], part, chunks)
             return Pieces(np.zeros(len(part), np.int64), start, stop, np.full(len(part), self.messages[index].adds))
 
-        return Schedule(demand, self.file, Stage(steps, pieces, chain=False))
+        return Schedule(demand, self.file, Stage(steps, pieces, chain=False), wants_protocol=self.protocol)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Raise `ContendedError`: a program has no closed form."""
@@ -103,11 +104,14 @@ class Msccl:
 def read_msccl(path: Path) -> Msccl:
     """Return the algorithm of an XML file; `OptionError` names the rank and step that hang, or leave a wrong chunk."""
     text = read_text(path, noun="the algorithm", error=OptionError)
-    program = _Program(str(path), parse_xml(text, path, "algo", "MSCCL", OptionError))
+    root = parse_xml(text, path, "algo", "MSCCL", OptionError)
+    program = _Program(str(path), root)
     program.run(last_first=True)
     program.run(last_first=False)
     demand = program.demand
-    return Msccl(sha256(text.encode()).hexdigest(), str(path), (demand.kind,), demand, program.messages)
+    return Msccl(
+        sha256(text.encode()).hexdigest(), str(path), (demand.kind,), demand, program.messages, root.get("proto", "")
+    )
 
 
 # By connection (source, target, channel), and whether it has to be delivered or only sent: the last message waited for.

@@ -222,6 +222,7 @@ class Schedule:
     launch_ps: int = 0  # Duration of the launch by a library, before the first step
     launch: tuple[MessageConstants, ...] = ()  # Terms of that duration, if the library defines them
     protocol: str = ""  # Of the library, if it has several
+    wants_protocol: str = ""  # The one that the algorithm is made for; empty for any
     host: tuple[MessageConstants, ...] = ()  # Terms of the time that the host needs from one launch to the next
     host_bound: bool = False  # Whether GPUs wait for the host, which needs longer than they do
     concurrent: int = 0  # Ranks of other groups that run the same concurrently, numbered after ranks and helpers

@@ -22,12 +22,12 @@ from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_t
 from s2sim.libraries.library import Library, machine_text
 from s2sim.libraries.lowering_tables import IDEAL, choose_library
 from s2sim.provenance import content_hash
-from s2sim.simulation.faults.fault import Effect, Fault, apply_permanent_faults
+from s2sim.simulation.faults.fault import Effect, Fault, apply_permanent_faults, has_transient_faults
 from s2sim.simulation.faults.registry import make_faults
 from s2sim.topology.cluster import Cluster, build_cluster
 from s2sim.topology.fields import MACHINE_FIELDS
 from s2sim.topology.graph import Routes
-from s2sim.topology.hardware import Gpu, load_gpu
+from s2sim.topology.hardware import Gpu, load_gpu, usual_library
 from s2sim.topology.read_file import load_shape
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import PS_PER_S, format_seconds, parse_time_ps
@@ -131,6 +131,11 @@ class Scenario:
         return isinstance(self.algorithm, str) or self.algorithm.name == "ring"
 
     @property
+    def unsure(self) -> str:
+        """With what it is not known how far off times may be: groups that share links, and faults in the network."""
+        return "--groups" if self.groups else "these faults" if has_transient_faults(self.faults) else ""
+
+    @property
     def disturbed(self) -> bool:
         """Whether faults begin during the simulation."""
         return not all(fault.permanent for fault in self.faults)
@@ -232,6 +237,14 @@ class Machines:
     text: str  # Library and GPU in words, and who chose them
 
 
+def warn_of_vendor(library: Library, gpu: str) -> None:
+    """Warn of a library that does not run on a GPU of this name."""
+    right = usual_library(gpu)
+    if {library.name, right} == {"nccl", "rccl"}:
+        text = f"{library.name} does not run on {gpu}, where {right} does: these times are those of no software"
+        warnings.warn(text, S2SimWarning, stacklevel=5)
+
+
 def resolve_machines(
     shape: ClusterShape,
     overrides: Sequence[str],
@@ -257,6 +270,7 @@ def resolve_machines(
     said_library = shape.library or _USUAL_LIBRARY
     taken = choose(said_library if library is None else library)
     card = load_gpu((shape.gpu or _USUAL_GPU) if gpu is None else gpu)
+    warn_of_vendor(taken, card.name)
     real = taken
     if real == IDEAL:
         real = choose(_USUAL_LIBRARY if said_library == IDEAL.name else said_library)
