@@ -262,7 +262,8 @@ def collective_lines(result: CollectiveResult) -> list[str]:
         alone = f"{format_seconds(groups.alone_s)}: all {groups.groups} at once take {factor}"
         facts.append(("one group alone", alone))
     over = fmt.factor_text(result.time_s / result.lower_bound_s) if result.lower_bound_s else "undefined"
-    closed_form = f"none holds: {'things happen meanwhile, or ' if result.effects else ''}messages share links"
+    meanwhile = "things happen meanwhile, or " if result.effects else ""
+    closed_form = f"none, or none that holds: {meanwhile}messages share links, or ways differ"
     if result.closed_form_s is not None:
         closed_form = f"{format_seconds(result.closed_form_s)}, without simulation"
     facts += [

@@ -164,3 +164,16 @@ def test_damage_is_a_time_or_one_line(cases, write):
         except OptionError as error:
             said = str(error)
         assert "\n" not in said, case
+
+
+def test_a_program_runs_by_the_protocol_that_it_is_made_for(write):
+    asked = {"topology": "dgx-h100", "workers": 8, "size_bytes": 64 << 20, "library": "nccl"}
+    text = ring(8)
+    times = {}
+    for protocol in ("Simple", "LL128", "LL"):
+        found = run_collective(
+            "all_reduce", algorithm=write(text.replace('proto="Simple"', f'proto="{protocol}"')), **asked
+        )
+        assert found.protocol == protocol
+        times[protocol] = found.time_s
+    assert times["Simple"] < times["LL128"] < times["LL"]

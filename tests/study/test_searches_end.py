@@ -5,7 +5,7 @@ import re
 import pytest
 
 import s2sim
-from s2sim.errors import S2SimError
+from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment import run as experiment_run
 from s2sim.experiment.rate_curve import limiting_rate, rate_of
 from s2sim.topology.cluster import build_cluster
@@ -115,6 +115,30 @@ def test_a_slow_rank_computes_slowly():
     healthy, slow = (s2sim.run(**asked, faults=faults) for faults in ((), ("slow-rank:rank=3,factor=2",)))
     for before, after in zip(healthy.results, slow.results, strict=True):
         assert after.iteration_s - before.iteration_s == pytest.approx(0.1, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "known", "said"),
+    [
+        ({"faults": ("slow-rank:rank=3,factor=1.0001",)}, True, "with a probability"),
+        ({"faults": ("slow-link:link=node0.nic0.out,factor=0.5",)}, True, "with a probability"),
+        ({"faults": ("jitter:latency=1us",)}, False, "how far off times may be is not known with these faults"),
+        ({"groups": "tp=2,dp=rest"}, False, "how far off times may be is not known with --groups"),
+    ],
+)
+def test_an_answer_says_how_sure_it_is_or_that_nobody_knows(options, known, said):
+    found = s2sim.run("dgx-a100", workers=16, reducers=["fp16"], trace=TRACE, break_even=False, **options)
+    assert (found.verdict.probability is not None) == known
+    assert (found.results[0].band is not None) == known
+    assert said in found.verdict.lines[2]
+
+
+@pytest.mark.parametrize(("topology", "library", "right"), [("dgx-h100", "rccl", "nccl"), ("frontier", "nccl", "rccl")])
+def test_a_library_of_another_vendor_is_warned_of(topology, library, right):
+    with pytest.warns(S2SimWarning, match=f"{library} does not run on .*, where {right} does"):
+        s2sim.run_collective("all_reduce", topology=topology, workers=8, size_bytes=1 << 20, library=library)
+    with pytest.warns(S2SimWarning, match=f"{library} does not run on .*, where {right} does"):
+        s2sim.run(topology, workers=8, reducers=["fp16"], trace=TRACE, break_even=False, library=library)
 
 
 def test_the_rate_that_limits_is_where_the_plateau_begins():
