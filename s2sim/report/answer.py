@@ -215,6 +215,10 @@ def verdict_lines(result: Result) -> list[str]:
     return [*lines, *others]
 
 
+# Factors of more are shown as 1.00.
+_SEEN = 0.995
+
+
 def alternative_lines(result: Result) -> list[str]:
     """Return what the same question gives without faults, and on other hardware."""
     workers = max(row.workers for row in result.results)
@@ -225,10 +229,11 @@ def alternative_lines(result: Result) -> list[str]:
         named = dict.fromkeys([dense, result.verdict.best, each.best])
         times = ", ".join(f"{name} {format_seconds(each.time_s[name])}" for name in named if name in each.time_s)
         if each.overrides == result.spec.overrides:
-            costs = (f"{name} {fmt.factor_text(here[name] / time_s)}" for name, time_s in each.time_s.items() if time_s)
-            lines.append(
-                f"Without the faults: {times}; with them each takes as many times as long: {', '.join(costs)}."
-            )
+            factors = {name: here[name] / time_s for name, time_s in each.time_s.items() if time_s}
+            costs = ", ".join(f"{name} {fmt.factor_text(factor)}" for name, factor in factors.items())
+            # Rounds in step leave shared links idle while all wait for latencies.
+            quicker = "; out of step, ranks send while others wait" if min(factors.values(), default=1) < _SEEN else ""
+            lines.append(f"Without the faults: {times}; with them each takes as many times as long: {costs}{quicker}.")
         else:
             own = f"{result.verdict.best} {format_seconds(here[result.verdict.best])}"
             best = each.best if each.decision == "use" else each.decision

@@ -80,7 +80,7 @@ _CLEARLY = 0.9
 # Estimates up to so many times the least may be the least on machines that the search sees a little differently.
 _SCATTER = 1.15
 _MOST_RANKS_OF_ALL = 128
-_OWN_CHOICE = "the library's own choice"
+_OWN_CHOICE, _ASKED_FOR = "the library's own choice", "asked for"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -96,7 +96,7 @@ class TimedSchedule:
     def choice(self) -> tuple[str, str] | None:
         """Algorithm and protocol, if a library's estimates chose them, which need not be the fastest."""
         schedule = self.schedule
-        return (schedule.algorithm.partition(":")[0], schedule.protocol) if self.why.startswith(_OWN_CHOICE) else None
+        return (schedule.algorithm.partition(":")[0], schedule.protocol) if _OWN_CHOICE in self.why else None
 
 
 @dataclass(eq=False)
@@ -278,7 +278,7 @@ class Timer:
             # An algorithm without options has the chunks of the library.
             bare = option_text(self._algorithm)
             cut = [name for name in self.profile.candidates(demand, self.cluster) if name.partition(":")[0] == bare]
-            return self._possible(cut, demand) or self._schedules(self._algorithm, demand), "asked for"
+            return self._possible(cut, demand) or self._schedules(self._algorithm, demand), _ASKED_FOR
         chosen = list(self.profile.candidates(demand, self.cluster))
         others: list[str] = []
         if not chosen:
@@ -303,7 +303,8 @@ class Timer:
             return None
         (least_us, chosen), *others = estimates
         rest = ", ".join(f"{format_seconds(each_us / 1e6)} by {each.text}" for each_us, each in others)
-        return chosen, f"{_OWN_CHOICE}: it estimates {format_seconds(least_us / 1e6)} against {rest}"
+        what = f"asked for, {_OWN_CHOICE} of protocol" if why == _ASKED_FOR else _OWN_CHOICE
+        return chosen, f"{what}: it estimates {format_seconds(least_us / 1e6)} against {rest}"
 
     def _choose(self, demand: Demand) -> TimedSchedule:
         """Return what the library chooses of the candidates by its estimates, else the fastest, and the reason."""
