@@ -18,15 +18,12 @@ from math import expm1
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from s2sim.arrays import Array, Ints, Words
 
 _SLICE_BYTES = 5 << 18
 """Bytes of a block's cells that are peeled at once where a key has several values: they stay in cache."""
 
-# An array, as all numbers in the rounds' arithmetic are: NumPy takes twice as long to prepare a scalar.
-_SHIFT = np.array(32, np.uint64)
 _MAX_ROUNDS = 64
 _MAX_KEYS_A_CELL = 8
 """With more no cell has a single key, which peeling begins with, and numbers of `cell_degrees` may overflow."""
@@ -39,7 +36,6 @@ class PeelRound(NamedTuple):
     keys: Ints
     cells: Ints
     columns: Ints  # All cells of each
-    contents: Array  # The numbers there, see `peel`
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -87,7 +83,7 @@ def peel_order(columns: Ints, cells: int) -> PeelOrder:
     (array([0, 1]), array([2, 3]))
     """
     keys, sources, stops = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [0]
-    for found, where, *_ in peel(columns, cell_degrees(columns, cells)):
+    for found, where, _ in peel(columns, cell_degrees(columns, cells)):
         keys.append(found)
         sources.append(where)
         stops.append(stops[-1] + len(found))
@@ -129,13 +125,10 @@ def cell_degrees(columns: Ints, cells: int) -> Words:
     return numbers
 
 
-def peel(columns: Ints, numbers: Array) -> Iterator[PeelRound]:
+def peel(columns: Ints, numbers: Words) -> Iterator[PeelRound]:
     """Yield the rounds in which the keys of one block, whose cells are ``columns``, int64 of shape (3, k), are read.
 
-    ``numbers``, uint32 or uint64 of shape (cells,), are what `cell_degrees` gives, from which the keys are subtracted.
-    If
-    that is the low half of a number, then what the high half holds is peeled along, modulo 2^32: the low half never
-    gets negative, and so never borrows.
+    ``numbers``, uint32 of shape (cells,), are what `cell_degrees` gives, from which the keys are subtracted.
     """
     if columns.shape[1] > _MAX_KEYS_A_CELL * len(numbers):
         return
@@ -143,9 +136,8 @@ def peel(columns: Ints, numbers: Array) -> Iterator[PeelRound]:
     claims = np.empty(columns.shape[1], np.int32)
     contents, touched = numbers, None
     while True:
-        low = contents.astype(np.uint32)
         # Cells with none or several keys wrap around or stay above: what is below is the index of a single key.
-        low -= one
+        low = contents - one
         single = (low < one).nonzero()[0]
         if not len(single):
             return
@@ -157,7 +149,7 @@ def peel(columns: Ints, numbers: Array) -> Iterator[PeelRound]:
         found, single = found[claimed], single[claimed]
         where = single if touched is None else touched[single]
         own, taken = columns.take(found, axis=1), contents[single]
-        yield PeelRound(found, where, own, taken)
+        yield PeelRound(found, where, own)
         touched = own.reshape(-1)
         np.subtract.at(numbers, touched, np.concatenate((taken, taken, taken)))
         contents = numbers[touched]
@@ -175,9 +167,6 @@ def read_values(columns: Ints, cells: Array) -> Iterator[BlockSums]:
     changed; integers wrap around, so that they may have done so as often as they like.
     """
     count, height, width = columns.shape[1], len(cells), cells.shape[1]
-    if width == 1 and cells.dtype == np.int32:
-        yield _read_packed(columns, cells)
-        return
     step = min(width, max(1, _SLICE_BYTES // max(1, height * cells.itemsize)))
     rounds: Iterable[PeelRound] = peel(columns, cell_degrees(columns, height))
     if step < width:
@@ -195,25 +184,10 @@ def read_values(columns: Ints, cells: Array) -> Iterator[BlockSums]:
         yield BlockSums(part, values, not rest.any(), read, waits)
 
 
-def _read_packed(columns: Ints, cells: NDArray[np.int32]) -> BlockSums:
-    """Return the sums of keys of one value each, which fits in the numbers that are peeled anyway."""
-    packed = cells[:, 0].view(np.uint32).astype(np.uint64)
-    packed <<= _SHIFT
-    packed |= cell_degrees(columns, len(cells))
-    values, read, waits = np.zeros(columns.shape[1], np.uint64), 0, 0
-    for keys, _, _, contents in peel(columns, packed):
-        values[keys] = contents
-        read += len(keys)
-        waits += 1
-    values >>= _SHIFT
-    packed >>= _SHIFT
-    return BlockSums(slice(0, 1), values.astype(np.uint32).view(np.int32)[:, None], not packed.any(), read, waits)
-
-
 def _copy_sums(rounds: Iterable[PeelRound], cells: Array, values: Array) -> tuple[int, int]:
     """Move the keys' sums from ``cells`` to ``values``; return how many keys were read, in how many rounds."""
     flat, read, waits = cells.reshape(-1), 0, 0
-    for keys, where, columns, _ in rounds:
+    for keys, where, columns in rounds:
         values[keys] = sums = cells.take(where, axis=0)
         if cells.ndim == 1:
             np.subtract.at(cells, columns.reshape(-1), np.concatenate((sums, sums, sums)))
