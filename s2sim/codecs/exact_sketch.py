@@ -160,10 +160,10 @@ class ExactSketch:
             units = None if exponents is None else self._exponents(exponents, block, keys, places)
             # All keys of a single block are where they were: copying is several times as fast as scattering.
             where = places if self.table.blocks > 1 else slice(None)
-            for sums in peeling.read_values(columns, cells[block]):
-                values = sums.values if units is None else quantize.from_fixed(sums.values, units)
-                peeling.drop_unit_axis(result[:, sums.part])[where] = peeling.drop_unit_axis(values)
-                clean = clean and sums.clean
+            sums = peeling.read_values(columns, cells[block])
+            values = sums.values if units is None else quantize.from_fixed(sums.values, units)
+            peeling.drop_unit_axis(result)[where] = peeling.drop_unit_axis(values)
+            clean = clean and sums.clean
             rounds = max(rounds, sums.rounds)
             if sums.read < len(places):
                 # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.

@@ -12,21 +12,18 @@ in one round, breadth first, as a parallel machine would. That is also what floa
 with the length of the chain of subtractions, which is at most one a round here, and can be anything depth first.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from math import expm1
 from typing import NamedTuple
 
 import numpy as np
 
-from s2sim.arrays import Array, Ints, Words
-
-_SLICE_BYTES = 5 << 18
-"""Bytes of a block's cells that are peeled at once where a key has several values: they stay in cache."""
+from s2sim.arrays import Array, Ints
 
 _MAX_ROUNDS = 64
 _MAX_KEYS_A_CELL = 8
-"""With more no cell has a single key, which peeling begins with, and numbers of `cell_degrees` may overflow."""
+"""With more no cell has a single key, which peeling begins with, and the numbers of cells may overflow."""
 
 
 class PeelRound(NamedTuple):
@@ -61,10 +58,9 @@ class PeelOrder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSums:
-    """Some of the values of each key of a block."""
+    """The values of each key of a block."""
 
-    part: slice  # Which of a key's values
-    values: Array  # Of the cells' type; zeros for keys that cannot be read. The next part may overwrite it.
+    values: Array  # Of the cells' type, shape (k, width); zeros for keys that cannot be read
     # Whether nothing is left in the cells. If all keys are read, integers leave nothing unless other keys were added.
     clean: bool
     # read, rounds: how many keys were read, in how many rounds that waited for each other
@@ -83,7 +79,7 @@ def peel_order(columns: Ints, cells: int) -> PeelOrder:
     (array([0, 1]), array([2, 3]))
     """
     keys, sources, stops = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [0]
-    for found, where, _ in peel(columns, cell_degrees(columns, cells)):
+    for found, where, _ in peel(columns, cells):
         keys.append(found)
         sources.append(where)
         stops.append(stops[-1] + len(found))
@@ -112,28 +108,18 @@ def rounds_needed(keys: float, cells: int, *, chance: float = 0.01) -> int:
     return _MAX_ROUNDS
 
 
-def cell_degrees(columns: Ints, cells: int) -> Words:
-    """Return one number a cell: how many keys it has and, if it is one, which.
-
-    It is the number of keys, above the sum of their indices: uint32 of shape (cells,). Parameters as in `peel_order`.
-    """
-    marks = np.arange(columns.shape[1], dtype=np.uint32)
-    marks += _key_unit(columns)
+def peel(columns: Ints, cells: int) -> Iterator[PeelRound]:
+    """Yield the rounds in which the keys of one block are read; parameters as in `peel_order`."""
+    count = columns.shape[1]
+    if count > _MAX_KEYS_A_CELL * cells:
+        return
+    # One number a cell: how many keys it has, in units of a power of two above all indices, and the sum of these.
+    one = np.array(1 << max(1, (count - 1).bit_length()), np.uint32)
+    marks = np.arange(count, dtype=np.uint32) + one
     numbers = np.zeros(cells, np.uint32)
     for third in columns:
         np.add.at(numbers, third, marks)
-    return numbers
-
-
-def peel(columns: Ints, numbers: Words) -> Iterator[PeelRound]:
-    """Yield the rounds in which the keys of one block, whose cells are ``columns``, int64 of shape (3, k), are read.
-
-    ``numbers``, uint32 of shape (cells,), are what `cell_degrees` gives, from which the keys are subtracted.
-    """
-    if columns.shape[1] > _MAX_KEYS_A_CELL * len(numbers):
-        return
-    one = _key_unit(columns)
-    claims = np.empty(columns.shape[1], np.int32)
+    claims = np.empty(count, np.int32)
     contents, touched = numbers, None
     while True:
         # Cells with none or several keys wrap around or stay above: what is below is the index of a single key.
@@ -155,48 +141,22 @@ def peel(columns: Ints, numbers: Words) -> Iterator[PeelRound]:
         contents = numbers[touched]
 
 
-def _key_unit(columns: Ints) -> Words:
-    """Return what one key counts in a cell: a power of two above all indices."""
-    return np.array(1 << max(1, (columns.shape[1] - 1).bit_length()), np.uint32)
-
-
-def read_values(columns: Ints, cells: Array) -> Iterator[BlockSums]:
-    """Yield the sums of a block's keys, some of a key's values at a time, so that the work stays in cache.
+def read_values(columns: Ints, cells: Array) -> BlockSums:
+    """Return the sums of a block's keys.
 
     ``columns`` are the cells of each key, int64 of shape (3, k). The block's cells, of shape (cells, width), are not
     changed; integers wrap around, so that they may have done so as often as they like.
     """
-    count, height, width = columns.shape[1], len(cells), cells.shape[1]
-    step = min(width, max(1, _SLICE_BYTES // max(1, height * cells.itemsize)))
-    rounds: Iterable[PeelRound] = peel(columns, cell_degrees(columns, height))
-    if step < width:
-        rounds = list(rounds)
-    # One buffer each for all parts: fresh memory would cost as much as the reading.
-    rest_buffer, values_buffer = np.empty(height * step, cells.dtype), np.empty(count * step, cells.dtype)
-    for start in range(0, width, step):
-        part = slice(start, min(width, start + step))
-        breadth = part.stop - part.start
-        rest = rest_buffer[: height * breadth].reshape(height, breadth)
-        values = values_buffer[: count * breadth].reshape(count, breadth)
-        rest[...] = cells[:, part]
-        values.fill(0)
-        read, waits = _copy_sums(rounds, drop_unit_axis(rest), drop_unit_axis(values))
-        yield BlockSums(part, values, not rest.any(), read, waits)
-
-
-def _copy_sums(rounds: Iterable[PeelRound], cells: Array, values: Array) -> tuple[int, int]:
-    """Move the keys' sums from ``cells`` to ``values``; return how many keys were read, in how many rounds."""
-    flat, read, waits = cells.reshape(-1), 0, 0
-    for keys, where, columns in rounds:
-        values[keys] = sums = cells.take(where, axis=0)
-        if cells.ndim == 1:
-            np.subtract.at(cells, columns.reshape(-1), np.concatenate((sums, sums, sums)))
-        else:
-            for third in columns:
-                np.subtract.at(flat, _flat_indices(third, cells), sums.reshape(-1))
+    rest, values = cells.copy(), np.zeros((columns.shape[1], cells.shape[1]), cells.dtype)
+    left, sums = drop_unit_axis(rest), drop_unit_axis(values)
+    read = rounds = 0
+    for keys, where, taken in peel(columns, len(cells)):
+        sums[keys] = found = left.take(where, axis=0)
+        for third in taken:
+            np.subtract.at(left.reshape(-1), _flat_indices(third, left), found.reshape(-1))
         read += len(keys)
-        waits += 1
-    return read, waits
+        rounds += 1
+    return BlockSums(values, not rest.any(), read, rounds)
 
 
 def add_values(cells: Array, columns: Ints, values: Array) -> None:
