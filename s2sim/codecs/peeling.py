@@ -37,17 +37,10 @@ class PeelRound(NamedTuple):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PeelOrder:
-    """Which keys of a block are read, in which order and where."""
+    """Which keys of a block are read, and in which order."""
 
-    # keys, cells: indices of the keys that can be read, each once, and the cell that each is read from
-    keys: Ints
-    cells: Ints
-    stops: tuple[int, ...]  # Where in these each round ends; a round needs the ones before it
-
-    @property
-    def rounds(self) -> int:
-        """Rounds that wait for each other."""
-        return len(self.stops)
+    keys: Ints  # Indices of the keys that can be read, each once
+    rounds: int  # Rounds that wait for each other
 
     def left(self, count: int) -> Ints:
         """Return which of ``count`` keys are not read (the 2-core of the table), int64, increasing."""
@@ -78,12 +71,8 @@ def peel_order(columns: Ints, cells: int) -> PeelOrder:
     >>> order.keys, order.left(4)
     (array([0, 1]), array([2, 3]))
     """
-    keys, sources, stops = [np.empty(0, np.int64)], [np.empty(0, np.int64)], [0]
-    for found, where, _ in peel(columns, cells):
-        keys.append(found)
-        sources.append(where)
-        stops.append(stops[-1] + len(found))
-    return PeelOrder(np.concatenate(keys), np.concatenate(sources), tuple(stops[1:]))
+    found = [each.keys for each in peel(columns, cells)]
+    return PeelOrder(np.concatenate([np.empty(0, np.int64), *found]), len(found))
 
 
 def rounds_needed(keys: float, cells: int, *, chance: float = 0.01) -> int:

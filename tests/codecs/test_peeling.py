@@ -1,12 +1,10 @@
-from itertools import pairwise
-
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.peel_table import PeelTable
-from s2sim.codecs.peeling import add_values, peel_order, read_values, rounds_needed
+from s2sim.codecs.peeling import add_values, peel, peel_order, read_values, rounds_needed
 
 
 def naive_rounds(columns):
@@ -39,14 +37,16 @@ def read(columns, cells):
 def test_rounds_are_those_of_a_naive_peeling(keys, columns, seed):
     where = random_columns(keys, columns, seed)
     order = peel_order(where, 3 * columns)
-    bounds = [0, *order.stops]
-    rounds = [set(order.keys[a:b].tolist()) for a, b in pairwise(bounds)]
+    rounds = list(peel(where, 3 * columns))
     expected = naive_rounds(where)
-    assert rounds == expected
+    assert [set(each.keys.tolist()) for each in rounds] == expected
     assert order.rounds == len(expected)
     assert set(order.left(keys).tolist()) == set(range(keys)) - set().union(*expected)
     assert len(order.keys) == len(set(order.keys.tolist()))
-    assert all(cell in where[:, key] for key, cell in zip(order.keys, order.cells, strict=True))
+    assert order.keys.tolist() == [key for each in rounds for key in each.keys.tolist()]
+    for each in rounds:
+        assert np.array_equal(each.columns, where[:, each.keys])
+        assert (each.columns == each.cells).any(axis=0).all()
 
 
 @given(st.integers(1, 60), st.integers(1, 60), st.integers(1, 5), st.integers(0, 10_000))
@@ -107,11 +107,10 @@ def test_float32_is_read_in_the_order_of_the_keys(width):
     cells = np.zeros((3750, width), np.float32)
     add_values(cells, where, np.random.default_rng(6).standard_normal((3000, width), np.float32))
     rest, expected = cells.copy(), np.zeros((3000, width), np.float32)
-    order = peel_order(where, len(cells))
-    for start, stop in pairwise([0, *order.stops]):
-        expected[order.keys[start:stop]] = rest[order.cells[start:stop]]
+    for together in peel(where, len(cells)):
+        expected[together.keys] = rest[together.cells]
         for third in where:
-            for key in order.keys[start:stop]:
+            for key in together.keys:
                 rest[third[key]] -= expected[key]
     got, clean = read(where, cells)
     assert np.array_equal(got, expected)
