@@ -154,23 +154,50 @@ class ExactSketch:
             raise CodecError(
                 f"the cells of this sketch are {self.dtype} of shape {self.shape}; found {cells.dtype} {cells.shape}"
             )
+        if self.width == 1 and self.table.blocks > 1:
+            return self._decode_in_place(cells, keys, exponents)
         result = np.empty((len(keys), self.width), np.float32)
         left, rounds, clean = [np.empty(0, np.int64)], 0, True
         for block, (places, columns) in enumerate(self.table.by_block(keys)):
             units = None if exponents is None else self._exponents(exponents, block, keys, places)
             # All keys of a single block are where they were: copying is several times as fast as scattering.
             where = places if self.table.blocks > 1 else slice(None)
-            sums = peeling.read_values(columns, cells[block])
-            values = sums.values if units is None else quantize.from_fixed(sums.values, units)
-            peeling.drop_unit_axis(result)[where] = peeling.drop_unit_axis(values)
-            clean = clean and sums.clean
+            for sums in peeling.read_values(columns, cells[block]):
+                values = sums.values if units is None else quantize.from_fixed(sums.values, units)
+                peeling.drop_unit_axis(result[:, sums.part])[where] = peeling.drop_unit_axis(values)
+                clean = clean and sums.clean
             rounds = max(rounds, sums.rounds)
             if sums.read < len(places):
-                # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.
-                left.append(places.take(peeling.peel_order(columns, self.table.block_cells).left(len(places))))
+                left.append(places.take(self._stuck(columns)))
         return DecodedSums(result, np.sort(np.concatenate(left)), rounds, clean)
 
-    def _exponents(self, exponents: Ints16, block: int, keys: Words, places: Ints) -> Ints16:
+    def _decode_in_place(self, cells: NDArray[Any], keys: Words, exponents: Ints16 | None) -> DecodedSums:
+        """Decode keys of a single value; to spare memory, the results' array first holds the keys sorted by block."""
+        result = np.empty((len(keys), 1), np.float32)
+        numbers = result[:, 0].view(np.uint32)
+        numbers[...] = keys
+        runs = self.table.sorted_runs(keys, numbers)
+        stuck: list[Words] = []
+        rounds, clean = 0, True
+        for block in range(self.table.blocks):
+            own = runs.take(block)
+            columns = self.table.columns_of(own)
+            (sums,) = peeling.read_values(columns, cells[block])
+            units = None if exponents is None else self._exponents(exponents, block, own, slice(None))
+            values = sums.values if units is None else quantize.from_fixed(sums.values, units)
+            runs.put(block, values[:, 0].view(np.uint32))
+            rounds, clean = max(rounds, sums.rounds), clean and sums.clean
+            if sums.read < len(own):
+                stuck.append(own.take(self._stuck(columns)))
+        self.table.restore(keys, numbers)
+        left = np.flatnonzero(np.isin(keys, np.concatenate(stuck))) if stuck else np.empty(0, np.int64)
+        return DecodedSums(result, left, rounds, clean)
+
+    def _stuck(self, columns: Ints) -> Ints:
+        # Few blocks get stuck: peeling these a second time, to find out where, costs all others nothing.
+        return peeling.peel_order(columns, self.table.block_cells).left(columns.shape[1])
+
+    def _exponents(self, exponents: Ints16, block: int, keys: Words, places: Ints | slice) -> Ints16:
         """Return the exponents of the keys at ``places``, all in ``block``: shape (k,), or (1,) for all."""
         if self._groups_per_block == 1:
             return exponents[block : block + 1]

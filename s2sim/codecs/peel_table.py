@@ -18,7 +18,7 @@ from typing import Self
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Ints, Words
+from s2sim.arrays import Array, Ints, Words
 from s2sim.codecs.hashing import mix32
 from s2sim.errors import OptionError
 
@@ -65,6 +65,33 @@ def cells_for(keys: float, cells_per_key: float = CELLS_PER_KEY) -> int:
 def _seed_word(seed: int) -> np.uint32:
     word: np.uint32 = np.random.SeedSequence([seed, *b"peel table"]).generate_state(1)[0]
     return word
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SortedRuns:
+    """Numbers of keys, shape (k,), sorted by block in each of several chunks of them.
+
+    ``stops``, int64 of shape (chunks, blocks + 1), says where in these the first block of each chunk begins, and each
+    ends.
+    """
+
+    numbers: Array
+    stops: Ints
+
+    def take(self, block: int) -> Array:
+        """Return the numbers of the keys of one block, in the order of the keys."""
+        return np.concatenate([self.numbers[:0], *(self.numbers[run] for run in self._of(block))])
+
+    def put(self, block: int, numbers: Array) -> None:
+        """Replace the numbers that `take` returns."""
+        done = 0
+        for run in self._of(block):
+            following = done + run.stop - run.start
+            self.numbers[run] = numbers[done:following]
+            done = following
+
+    def _of(self, block: int) -> list[slice]:
+        return [slice(start, stop) for start, stop in self.stops[:, block : block + 2].tolist()]
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,15 +151,26 @@ class PeelTable:
         if self.blocks == 1:
             yield np.arange(len(keys)), self.columns_of(keys)
             return
-        # The keys of each chunk in the order of their blocks: it is sorted in cache, by counting.
-        chunks = []
-        for start in range(0, len(keys), _CHUNK_KEYS):
-            blocks = self.parts(keys[start : start + _CHUNK_KEYS], self.blocks).astype(np.uint16)
-            ends = np.cumsum(np.bincount(blocks, minlength=self.blocks))
-            chunks.append(np.split(start + np.argsort(blocks, kind="stable"), ends[:-1]))
+        runs = self.sorted_runs(keys, np.arange(len(keys), dtype=np.uint32))
         for block in range(self.blocks):
-            places = np.concatenate([np.empty(0, np.int64), *(chunk[block] for chunk in chunks)])
+            places = runs.take(block).astype(np.int64)
             yield places, self.columns_of(keys.take(places))
+
+    def sorted_runs(self, keys: Words, numbers: Array) -> SortedRuns:
+        """Return a number for each of ``keys``, both of shape (k,), such that a block's can be taken at once.
+
+        The numbers are sorted where they are, chunk by chunk; `restore` puts what they were replaced by in order.
+        """
+        stops = [np.zeros((0, self.blocks + 1), np.int64)]
+        for chunk, order, ends in self._orders(keys):
+            numbers[chunk] = numbers[chunk].take(order)
+            stops.append(chunk.start + np.concatenate(([0], ends))[None])
+        return SortedRuns(numbers, np.concatenate(stops))
+
+    def restore(self, keys: Words, numbers: Array) -> None:
+        """Put ``numbers`` that `sorted_runs` has sorted back in the order of the keys."""
+        for chunk, order, _ in self._orders(keys):
+            numbers[chunk][order] = numbers[chunk].copy()
 
     def columns_of(self, keys: Words) -> Ints:
         """Return the cells of each of ``keys`` in its block, int64 of shape (3, k)."""
@@ -164,3 +202,11 @@ class PeelTable:
         scaled = mix32(keys, _seed_word(self.seed)).astype(np.uint64)
         scaled *= np.array(parts, np.uint64)
         return scaled
+
+    def _orders(self, keys: Words) -> Iterator[tuple[slice, Ints, Ints]]:
+        """Yield which keys are sorted at once, their order, block by block, and where in there each block ends."""
+        for start in range(0, len(keys), _CHUNK_KEYS):
+            chunk = slice(start, start + _CHUNK_KEYS)
+            blocks = self.parts(keys[chunk], self.blocks).astype(np.uint16)
+            # Chunks are sorted in cache, by counting.
+            yield chunk, np.argsort(blocks, kind="stable"), np.cumsum(np.bincount(blocks, minlength=self.blocks))

@@ -12,7 +12,7 @@ in one round, breadth first, as a parallel machine would. That is also what floa
 with the length of the chain of subtractions, which is at most one a round here, and can be anything depth first.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import expm1
 from typing import NamedTuple
@@ -20,6 +20,9 @@ from typing import NamedTuple
 import numpy as np
 
 from s2sim.arrays import Array, Ints
+
+_SLICE_BYTES = 5 << 18
+"""Bytes of a block's cells that are peeled at once where a key has several values: they stay in cache."""
 
 _MAX_ROUNDS = 64
 _MAX_KEYS_A_CELL = 8
@@ -51,9 +54,10 @@ class PeelOrder:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockSums:
-    """The values of each key of a block."""
+    """Some of the values of each key of a block."""
 
-    values: Array  # Of the cells' type, shape (k, width); zeros for keys that cannot be read
+    part: slice  # Which of a key's values
+    values: Array  # Of the cells' type; zeros for keys that cannot be read. The next part may overwrite it.
     # Whether nothing is left in the cells. If all keys are read, integers leave nothing unless other keys were added.
     clean: bool
     # read, rounds: how many keys were read, in how many rounds that waited for each other
@@ -130,22 +134,34 @@ def peel(columns: Ints, cells: int) -> Iterator[PeelRound]:
         contents = numbers[touched]
 
 
-def read_values(columns: Ints, cells: Array) -> BlockSums:
-    """Return the sums of a block's keys.
+def read_values(columns: Ints, cells: Array) -> Iterator[BlockSums]:
+    """Yield the sums of a block's keys, some of a key's values at a time: the work stays in cache, and memory small.
 
     ``columns`` are the cells of each key, int64 of shape (3, k). The block's cells, of shape (cells, width), are not
     changed; integers wrap around, so that they may have done so as often as they like.
     """
-    rest, values = cells.copy(), np.zeros((columns.shape[1], cells.shape[1]), cells.dtype)
-    left, sums = drop_unit_axis(rest), drop_unit_axis(values)
-    read = rounds = 0
-    for keys, where, taken in peel(columns, len(cells)):
-        sums[keys] = found = left.take(where, axis=0)
-        for third in taken:
-            np.subtract.at(left.reshape(-1), _flat_indices(third, left), found.reshape(-1))
-        read += len(keys)
-        rounds += 1
-    return BlockSums(values, not rest.any(), read, rounds)
+    count, height, width = columns.shape[1], len(cells), cells.shape[1]
+    step = min(width, max(1, _SLICE_BYTES // max(1, height * cells.itemsize)))
+    rounds: Iterable[PeelRound] = peel(columns, height)
+    if step < width:
+        rounds = list(rounds)
+    # One buffer each for all parts: fresh memory would cost as much as the reading.
+    rest_buffer, values_buffer = np.empty(height * step, cells.dtype), np.empty(count * step, cells.dtype)
+    for start in range(0, width, step):
+        part = slice(start, min(width, start + step))
+        breadth = part.stop - part.start
+        rest = rest_buffer[: height * breadth].reshape(height, breadth)
+        values = values_buffer[: count * breadth].reshape(count, breadth)
+        rest[...] = cells[:, part]
+        values.fill(0)
+        left, found, read, waits = drop_unit_axis(rest), drop_unit_axis(values), 0, 0
+        for keys, where, taken in rounds:
+            found[keys] = sums = left.take(where, axis=0)
+            for third in taken:
+                np.subtract.at(rest.reshape(-1), _flat_indices(third, left), sums.reshape(-1))
+            read += len(keys)
+            waits += 1
+        yield BlockSums(part, values, not rest.any(), read, waits)
 
 
 def add_values(cells: Array, columns: Ints, values: Array) -> None:

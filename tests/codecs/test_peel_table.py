@@ -30,6 +30,20 @@ def test_every_key_is_in_one_block_and_has_a_cell_in_each_third(count, blocks):
     assert np.array_equal(np.sort(np.concatenate(seen)), np.arange(count))
 
 
+@pytest.mark.parametrize("count", [0, 1, 5000, 2 * _CHUNK_KEYS + 9])
+def test_numbers_sorted_by_block_are_put_back_in_order(count):
+    keys = np.random.default_rng(0).permutation(count).astype(np.uint32)
+    table = PeelTable(13, 100)
+    numbers = keys.copy()
+    runs = table.sorted_runs(keys, numbers)
+    for block in range(13):
+        own = runs.take(block)
+        assert np.array_equal(own, keys[table.parts(keys, 13) == block])
+        runs.put(block, own + 7)
+    table.restore(keys, numbers)
+    assert np.array_equal(numbers, keys + 7)
+
+
 @given(st.integers(1, 40), st.integers(1, 5000), st.lists(st.integers(0, 2**32 - 1), min_size=1, max_size=50))
 def test_where_a_key_goes_depends_on_nothing_else(blocks, columns, keys):
     table = PeelTable(blocks, columns, seed=5)

@@ -28,9 +28,11 @@ def random_columns(keys, columns, seed):
 
 def read(columns, cells):
     order = peel_order(columns, len(cells))
-    sums = read_values(columns, cells)
-    assert (sums.read, sums.rounds) == (len(order.keys), order.rounds)
-    return sums.values, sums.clean
+    parts = []
+    for sums in read_values(columns, cells):
+        assert (sums.read, sums.rounds) == (len(order.keys), order.rounds)
+        parts.append((sums.values.copy(), sums.clean))
+    return np.concatenate([values for values, _ in parts], axis=1), all(clean for _, clean in parts)
 
 
 @given(st.integers(0, 80), st.integers(1, 60), st.integers(0, 10_000))
@@ -66,6 +68,19 @@ def test_integers_are_read_exactly_though_they_wrap_around(dtype, keys, columns,
     left = order.left(keys)
     assert not got[left].any()
     assert clean or len(left)
+
+
+def test_wide_keys_are_read_in_parts(monkeypatch):
+    where = random_columns(500, 300, 1)
+    values = np.random.default_rng(1).integers(-1000, 1000, (500, 13)).astype(np.int32)
+    cells = np.zeros((900, 13), np.int32)
+    add_values(cells, where, values)
+    monkeypatch.setattr("s2sim.codecs.peeling._SLICE_BYTES", 900 * 4 * 5)
+    parts = [sums.part for sums in read_values(where, cells)]
+    assert parts == [slice(0, 5), slice(5, 10), slice(10, 13)]
+    got, clean = read(where, cells)
+    assert clean
+    assert np.array_equal(got, values)
 
 
 def test_a_key_that_was_not_announced_is_noticed():
