@@ -77,7 +77,10 @@ def import_machine(
         raise OptionError(f"{path} does not say which GPUs these are: add --gpu NAME, such as --gpu h100")
     if name not in gpu_links():
         raise unknown_name("GPU", name, gpu_links())
+    links = gpu_links()[name].links
+    facts = replace(facts if links is None else facts.of_links(int(links.value)), gpu=name)
     assumed = [f"{facts.gpu_why}: --gpu NAME says otherwise"] if facts.gpu_why and not gpu else []
+    assumed += facts.assumed
     assumed += _network_assumptions(facts, transport)
     machine = _machine(path, facts, name, transport, nic_rate)
     fields = {
