@@ -180,6 +180,24 @@ def test_links_that_differ_are_said_and_are_the_least(imported, changed, said):
     assert not any("differ" in each for each in imported(node_xml())[0].assumed)
 
 
+def test_what_options_say_has_them_as_its_source(imported):
+    found, shape = imported(node_matrix(), gpu="h100", nic_rate="400Gbps", transport="roce")
+    assert found.understood.startswith("8 GPUs (h100), 18 NVLinks")
+    sources = {item.field: item.source for item in shape.quantities}
+    assert (sources["gpu"], sources["nic.rate"], sources["nic.transport"]) == (
+        *("option --gpu", "option --nic-rate", "option --transport"),
+    )
+    assert sources["nic.count"] == "nvidia-smi topo -m, our-node.any"
+
+
+def test_of_a_network_too(tmp_path):
+    cluster = '<cluster id="c" prefix="n" suffix="" radical="0-3" speed="1Gf" bw="1GBps" lat="1us"/>'
+    (tmp_path / "net.xml").write_text(f'<platform version="4.1">{cluster}</platform>')
+    text = import_machine(tmp_path / "net.xml", gpu="h100", nic_rate="400Gbps", folder=tmp_path).text
+    assert 'gpu = { value = "h100", kind = "user", source = "option --gpu" }' in text
+    assert 'file = { value = "net.xml", kind = "user", source = "simgrid-platform" }' in text
+
+
 @pytest.mark.parametrize(
     ("text", "options", "said"),
     [
