@@ -81,8 +81,7 @@ def import_machine(
     links = gpu_links()[name].links
     facts = replace(facts if links is None else facts.of_links(int(links.value)), gpu=name)
     assumed = [f"{facts.gpu_why}: --gpu NAME says otherwise"] if facts.gpu_why and not gpu else []
-    assumed += facts.assumed
-    assumed += _network_assumptions(facts, transport)
+    assumed += [*facts.assumed, *_network_assumptions(facts, transport)]
     machine = _machine(path, facts, name, transport, nic_rate)
     fields = {
         item.field: _from(item, item.source.replace("index", facts.origin), options) if item.kind == "user" else item

@@ -60,8 +60,7 @@ class NodeFacts:
         """The facts in a line."""
         inside = f"{self.links} NVLinks each to switches" if self.links else f"{len(self.pairs)} links between them"
         nics = ", ".join(f"{name} ({rate:g} Gbps)" if rate else name for name, rate in (self.nics or {}).items())
-        gpus = f"{format_number_of(self.gpus, 'GPU')} ({self.gpu})"
-        return f"{gpus}, {inside}; {nics or 'no network'}"
+        return f"{format_number_of(self.gpus, 'GPU')} ({self.gpu}), {inside}; {nics or 'no network'}"
 
 
 class Format(NamedTuple):
@@ -113,10 +112,8 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
         nics={name: rate if rate <= _FASTEST_GBPS else 0.0 for name, rate in rates_Gbps.items()},
         beside_gpu=any(beside.intersection(each.bridges) for each in nets),
         ignored=tuple(f"{count} {what}" for what, count in ignored.most_common(_KINDS_SHOWN)),
-        assumed=(
-            *_least("NVLinks", sorted(to_switches)),
-            *_least("PCIe lanes", [f"{generation} x{16 * lanes:g}" for _, generation, lanes in pcie]),
-        ),
+        assumed=_least("NVLinks", sorted(to_switches))
+        + _least("PCIe lanes", [f"{generation} x{16 * lanes:g}" for _, generation, lanes in pcie]),
     )
 
 
