@@ -115,7 +115,7 @@ _VIEWS = Registry(
         **{
             f"{name} as {form}": f"s2sim.report.screens:screen_{form}"
             for name in RESULTS.builtin
-            for form in ("text", "html")
+            for form in ("text", "html", "line")
         },
         "run as text": "s2sim.report.answer:result_text",
         "run as html": "s2sim.report.screens:result_html",
@@ -163,8 +163,8 @@ class ResultForm(JsonForm):
         return found
 
     def __repr__(self) -> str:
-        """Return one line: what it is, and the first line of its screen."""
-        return f"<s2sim {self.answers}: {str(self).lstrip().partition(chr(10))[0]}>"
+        """Return one line: what it is, and the answer."""
+        return f"<s2sim {self.answers}: {_VIEWS.get(f'{self.answers} as line')(self)}>"
 
     def __str__(self) -> str:
         """Return the first screen as text of 80 columns."""

@@ -196,14 +196,15 @@ def begins_right(path: Path) -> bool:
 def read_arrays(path: Path) -> Layers:
     """Return the layers of a ``.npy``, ``.npz``, ``.safetensors``, ``.pt`` or ``.pth`` file, float32 or `BFLOAT16`.
 
-    `TraceError` if the file is missing or damaged, or a layer is no floating-point array, is empty, or is not finite.
+    A scalar has shape (1,). `TraceError` if the file is missing or damaged, or a layer is no floating-point array, is
+    empty, or is not finite.
     """
     if path.suffix not in _FORMATS:
         raise TraceError(f"{path} is none of {', '.join(_FORMATS)}: save one such file a rank, or a step and rank")
     if path.exists() and not path.is_file():
         raise TraceError(f"{path} cannot be read: it is not a regular file")
     try:
-        layers = _FORMATS[path.suffix][0](path)
+        layers = {name: map_values(each, np.atleast_1d) for name, each in _FORMATS[path.suffix][0](path).items()}
     except TraceError:
         raise
     except OSError as error:
@@ -215,7 +216,7 @@ def read_arrays(path: Path) -> Layers:
     if not layers:
         raise TraceError(f"{path} holds no layer")
     for name, layer in layers.items():
-        if not layer.shape or layer.size == 0:
+        if layer.size == 0:
             raise TraceError(f"{path}: layer {name!r} has the shape {list(layer.shape)}; a layer needs elements")
         if not np.isfinite(widen(stored(layer))).all():
             raise TraceError(f"{path}: layer {name!r} holds NaN, infinity, or a value too large for float32")

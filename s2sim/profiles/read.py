@@ -141,10 +141,11 @@ class ProfileSource:
         if batch < 1:
             raise S2SimError(f"a mini-batch of {batch} is none: ask for at least 1")
         if file.efficiency is not None:
+            own = self.gpu  # Of the catalogue, also where another is asked for
             stated = float(file.efficiency.value) * relative_efficiency(precision, file.precision)
             return computed_profile(
                 self.model,
-                gpu or self.gpu,
+                gpu or own,
                 batch,
                 stated if options.efficiency is None else options.efficiency,
                 precision=precision,

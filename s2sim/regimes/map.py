@@ -80,7 +80,7 @@ class RegimeSpec(JsonForm):
             raise OptionError(f"--workers {self.workers}: a regime map needs at least 2 that exchange")
         if not 0 < self.max_error < 1:
             raise OptionError(
-                f"--max-error {self.max_error} must lie between 0 and 1: an error of 1 or more never wins"
+                f"--max-error {self.max_error} must lie above 0 and below 1: an error of 1 or more never wins"
             )
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed} must not be negative")

@@ -148,6 +148,15 @@ def screen_text(result: ResultForm) -> str:
     return "\n".join([lines_text(screen.before, screen.grids, screen.after), *screen.script])
 
 
+def screen_line(result: Any) -> str:
+    """Return the answer in a line, that for the most workers of a run, and the cluster that another one is of."""
+    if result.answers == "run":
+        of_most = f"{workers_text(result.verdict.workers)}: " if len(result.verdicts) > 1 else ""
+        return f"{of_most}{result.verdict.lines[0]}"
+    sentences = [line.partition(". ")[0] for line in screen_of(result).brief if line]
+    return "; ".join(dict.fromkeys(filter(None, [*sentences[:1], getattr(result, "cluster", "")])))
+
+
 def screen_html(result: ResultForm) -> str:
     """Return the screen of a result as a fragment of HTML."""
     return page(screen_report(result, screen_of(result)), "fragment.html")

@@ -39,7 +39,7 @@ class TrainRow:
     cost: Interval | None = None  # Until then, in the currency of the topology's price; None without one
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class TrainResult(json_form.ResultForm):
     """The answer of `s2sim.training.run.train`."""
 

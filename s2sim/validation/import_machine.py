@@ -68,20 +68,23 @@ def import_machine(
     """
     text = read_text(path, noun="the file", most_bytes=MAX_BYTES)
     found: Format = FORMATS.get(_recognise(text, path) if form is None else form)
+    given = {"gpu": gpu, "nic.transport": transport, "nic.rate": nic_rate}
+    options = {field: value for field, value in given.items() if value}
     if found.read is None:
-        options = {"gpu": gpu, "nic.transport": transport, "nic.rate": nic_rate}
-        return _import_network(found.name, path, {key: value for key, value in options.items() if value}, folder)
+        return _import_network(found.name, path, options, folder)
     facts = found.read(text, str(path))
     name = gpu or facts.gpu
     if name is None:
         raise OptionError(f"{path} does not say which GPUs these are: add --gpu NAME, such as --gpu h100")
     if name not in gpu_links():
         raise unknown_name("GPU", name, gpu_links())
+    links = gpu_links()[name].links
+    facts = replace(facts if links is None else facts.of_links(int(links.value)), gpu=name)
     assumed = [f"{facts.gpu_why}: --gpu NAME says otherwise"] if facts.gpu_why and not gpu else []
-    assumed += _network_assumptions(facts, transport)
+    assumed += [*facts.assumed, *_network_assumptions(facts, transport)]
     machine = _machine(path, facts, name, transport, nic_rate)
     fields = {
-        item.field: replace(item, source=item.source.replace("index", facts.origin)) if item.kind == "user" else item
+        item.field: _from(item, item.source.replace("index", facts.origin), options) if item.kind == "user" else item
         for item in machine_shape(machine).quantities
         if not item.field.startswith("nvlink.")
     }
@@ -99,11 +102,19 @@ def _import_network(form: str, path: Path, options: Mapping[str, str], folder: P
     parse_shape(dict(fields), path, graph)
     given = load_fields(path, (), {"fabric.kind": "graph", "fabric.file": os.path.relpath(path, folder), **options})
     assumed = [_ASSUMED[form]]
-    text = _toml(path, {name: replace(item, source=form) for name, item in given.items()}, assumed)
+    text = _toml(path, {name: _from(item, form, options) for name, item in given.items()}, assumed)
     links = 0 if graph is None else len(graph.links)
     hosts = 0 if graph is None else graph.hosts
     understood = f"{format_number_of(hosts, 'host')} of {fields['node.gpus'].value} GPUs, {links} directions of links"
     return ImportedMachine(form, text, understood, (), tuple(assumed))
+
+
+_OPTIONS = {"gpu": "option --gpu", "nic.transport": "option --transport", "nic.rate": "option --nic-rate"}
+
+
+def _from(item: Quantity, source: str, options: Mapping[str, str]) -> Quantity:
+    """Return a value with its source, which is an option for fields of ``options``."""
+    return replace(item, source=_OPTIONS[item.field] if item.field in options else source)
 
 
 _ASSUMED = {

@@ -3,8 +3,9 @@
 import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
+from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,8 +19,6 @@ MAX_GPUS = 128
 _MAX_DEPTH, _MAX_LINKS, _FASTEST_GBPS = 64, 64, 3200.0
 _GENERATIONS = {"8.0": "gen3", "16.0": "gen4", "32.0": "gen5", "64.0": "gen6"}
 _NVSWITCH = "0x068000"
-# Links that two of three or more GPUs share in a mesh: 4 of the 12 of an A100, 6 of the 18 of an H100.
-_MOST_OF_A_MESH = 6
 _KINDS_SHOWN = 5
 _NEAR = ("PIX", "PXB")
 
@@ -44,14 +43,24 @@ class NodeFacts:
     nics: Mapping[str, float] | None = None  # Rates in Gbps by name, 0 where not stated
     beside_gpu: bool = False  # Whether an interface shares a PCIe switch with a GPU
     ignored: tuple[str, ...] = ()
+    assumed: tuple[str, ...] = ()
+    through: bool = False  # Whether links of pairs may lead through switches, so that several pairs count the same one
+
+    def of_links(self, most: int) -> "NodeFacts":
+        """Return the facts where a GPU has up to ``most`` NVLinks: pairs that count more share those to switches."""
+        of_gpu = Counter(gpu for pair in self.pairs for gpu in pair)
+        if not self.through or max(of_gpu.values(), default=0) <= most:
+            return self
+        joined = Counter(self.pairs)
+        counts = sorted(joined[pair] for pair in combinations(range(self.gpus), 2))
+        return replace(self, links=counts[0] or None, pairs=(), assumed=(*self.assumed, *_least("NVLinks", counts)))
 
     @property
     def understood(self) -> str:
         """The facts in a line."""
         inside = f"{self.links} NVLinks each to switches" if self.links else f"{len(self.pairs)} links between them"
         nics = ", ".join(f"{name} ({rate:g} Gbps)" if rate else name for name, rate in (self.nics or {}).items())
-        gpus = f"{format_number_of(self.gpus, 'GPU')} ({self.gpu or 'whose kind the file does not tell'})"
-        return f"{gpus}, {inside}; {nics or 'no network'}"
+        return f"{format_number_of(self.gpus, 'GPU')} ({self.gpu}), {inside}; {nics or 'no network'}"
 
 
 class Format(NamedTuple):
@@ -79,9 +88,11 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
         raise S2SimError(f"{origin} has no <gpu>: dump it with NCCL_TOPO_DUMP_FILE in a run, which adds them")
     nets = [each for each in found if each.element.tag == "net" and each.element.get("name") != "lo"]
     _check_counts(origin, len(gpus), len(nets))
-    links, pairs = _links(gpus, origin)
+    to_switches, pairs = _links(gpus, origin)
+    links = min(to_switches) or None
     if pairs and links:
         raise S2SimError(f"{origin}: GPUs have links to switches and to each other, as in no machine that is known")
+    pcie = sorted(filter(None, (_pcie(each.device) for each in gpus)))
     first, device, _ = gpus[0]
     model = None if device is None else names()["pci"].get(device.get("device", "").removeprefix("0x").lower())
     # RCCL puts a number of another meaning in sm.
@@ -96,12 +107,20 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
         gpu_why="" if model or assumed is None else f"architecture {architecture} is taken for {assumed}",
         links=links,
         pairs=pairs,
-        pcie=_pcie(device),
+        pcie=pcie[0][1:] if pcie else None,
         # Libfabric states a rate that no interface has.
         nics={name: rate if rate <= _FASTEST_GBPS else 0.0 for name, rate in rates_Gbps.items()},
         beside_gpu=any(beside.intersection(each.bridges) for each in nets),
         ignored=tuple(f"{count} {what}" for what, count in ignored.most_common(_KINDS_SHOWN)),
+        assumed=_least("NVLinks", sorted(to_switches))
+        + _least("PCIe lanes", [f"{generation} x{16 * lanes:g}" for _, generation, lanes in pcie]),
     )
+
+
+def _least(what: str, ascending: Sequence[object]) -> tuple[str, ...]:
+    """Return that the first of several values is taken for all GPUs; nothing where they are the same."""
+    differ = len(set(ascending)) > 1
+    return (f"{what} of GPUs differ: {ascending[0]} of the least are taken for all",) if differ else ()
 
 
 def _walk(root: Any, origin: str, ignored: Counter[str]) -> Iterator[_Placed]:
@@ -125,8 +144,8 @@ def _walk(root: Any, origin: str, ignored: Counter[str]) -> Iterator[_Placed]:
             ignored[f"<{element.tag[:40]}>"] += 1
 
 
-def _links(gpus: Sequence[_Placed], origin: str) -> tuple[int | None, tuple[tuple[int, int], ...]]:
-    """Return the least number of links of a GPU to switches, and the links between GPUs."""
+def _links(gpus: Sequence[_Placed], origin: str) -> tuple[list[int], tuple[tuple[int, int], ...]]:
+    """Return the number of links of each GPU to switches, and the links between GPUs."""
     place = {each.device.get("busid"): number for number, each in enumerate(gpus) if each.device is not None}
     pairs: list[tuple[int, int]] = []
     to_switches = []
@@ -141,7 +160,7 @@ def _links(gpus: Sequence[_Placed], origin: str) -> tuple[int | None, tuple[tupl
             # Both ends state a link.
             if other is not None and number < other:
                 pairs += [(number, other)] * count
-    return min(to_switches) or None, tuple(pairs)
+    return to_switches, tuple(pairs)
 
 
 def _check_counts(origin: str, gpus: int, nics: int) -> None:
@@ -150,10 +169,12 @@ def _check_counts(origin: str, gpus: int, nics: int) -> None:
         raise S2SimError(f"{origin} describes {gpus} GPUs and {nics} interfaces: a node has up to {MAX_GPUS}")
 
 
-def _pcie(device: Any) -> tuple[str, float] | None:
-    generation = None if device is None else _GENERATIONS.get(device.get("link_speed", "").partition(" ")[0])
-    lanes = _number(device, "link_width") if generation else 0.0
-    return (generation, min(lanes, 16.0) / 16) if generation and lanes else None
+def _pcie(device: Any) -> tuple[float, str, float] | None:
+    """Return GT/s of all lanes, the generation, and lanes over 16; None where one is not stated."""
+    speed = "" if device is None else device.get("link_speed", "").partition(" ")[0]
+    generation = _GENERATIONS.get(speed)
+    lanes = min(_number(device, "link_width"), 16.0) if generation else 0.0
+    return (float(speed) * lanes, generation, lanes / 16) if generation and lanes else None
 
 
 def _number(element: Any, attribute: str) -> float:
@@ -182,10 +203,6 @@ def read_nvidia_smi(text: str, origin: str) -> NodeFacts:
         for more, other in enumerate(gpus[at + 1 :])
         if (found := re.fullmatch(r"NV(\d{1,3})", cells[one].get(other, "")))
     }
-    counts = set(joined.values())
-    # Through switches each pair has all links of a GPU, which a mesh of three or more shares out.
-    every = len(gpus) > 2 and len(joined) == len(gpus) * (len(gpus) - 1) // 2
-    switched = every and len(counts) == 1 and max(counts) > _MOST_OF_A_MESH
     nics = [name for name in names if name not in gpus]
     # Newer ones list what NIC0 is called.
     called = dict(re.findall(r"^[ \t]*(NIC\d{1,3}): (\S{1,40})[ \t]*$", text, re.MULTILINE))
@@ -194,8 +211,8 @@ def read_nvidia_smi(text: str, origin: str) -> NodeFacts:
     return NodeFacts(
         gpus=len(gpus),
         origin=f"nvidia-smi topo -m, {Path(origin).name}",
-        links=max(counts) if switched else None,
-        pairs=() if switched else tuple(pair for pair, count in joined.items() for _ in range(count)),
+        pairs=tuple(pair for pair, count in joined.items() for _ in range(count)),
+        through=True,
         nics={called.get(name, name): 0.0 for name in nics},
         beside_gpu=near,
         ignored=("affinities", *([f"the longer way of {', '.join(far)} to interfaces"] if near and far else [])),

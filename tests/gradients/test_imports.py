@@ -114,7 +114,6 @@ def test_layer_is_sparse_only_if_it_is_on_every_rank(tmp_path):
         (np.array([1.0, 1e300]), "too large"),
         (np.array([1, 2]), "type int64"),
         (np.array([1j]), "type complex128"),
-        (np.array(1.0), r"shape \[\]"),
         (np.empty((0, 3)), r"shape \[0, 3\]"),
         (np.array([{}], object), "allow_pickle=False"),
     ],
@@ -125,6 +124,15 @@ def test_arrays_that_are_no_gradients_are_refused(tmp_path, array, text):
         import_trace([tmp_path / "0.npy"], tmp_path / "out")
     assert "0.npy" in str(caught.value)
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("suffix", [".npz", ".safetensors"])
+def test_a_scalar_is_one_element(tmp_path, suffix):
+    layers = {"logit_scale": np.array(2.5, np.float32), "w": np.ones(3, np.float32)}
+    path = tmp_path / f"0{suffix}"
+    save_file(layers, path) if suffix == ".safetensors" else np.savez(path, **layers)
+    gradient = import_trace([path], tmp_path / "out").gradient(0, 0)
+    assert {name: layer.tolist() for name, layer in gradient} == {"logit_scale": [2.5], "w": [1, 1, 1]}
 
 
 def test_integer_tensor_in_safetensors_is_refused(tmp_path):

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from s2sim.errors import S2SimError, UnknownNameError
+from s2sim.files import data_directory
 from s2sim.gradients.models import load_model
 from s2sim.profiles.read import list_profiles, load_profile, open_profile, profile_names
 
@@ -146,6 +147,16 @@ def test_a_file_is_measured_or_computed(write):
     start = MEASURED.index("tensors = [")
     with pytest.raises(S2SimError, match="either tensors"):
         load_profile(write(MEASURED[start : MEASURED.index("[batch]")], ""))
+
+
+@pytest.mark.parametrize("name", ["resnet-50", "llama-7b"])
+@pytest.mark.parametrize("asked", [None, "h100"])
+def test_a_gpu_of_none_of_the_catalogue_is_refused_on_any_gpu(tmp_path, name, asked):
+    """Of a measured profile, whose optimizer has a rule, and of a computed one."""
+    text = (data_directory("profiles") / f"{name}.toml").read_text("utf-8")
+    (tmp_path / "mine.toml").write_text(text.replace(f'gpu = "{open_profile(name).file.gpu}"', 'gpu = "nope"'), "utf-8")
+    with pytest.raises(UnknownNameError, match=r"mine\.toml: unknown GPU 'nope'"):
+        load_profile(str(tmp_path / "mine.toml"), gpu=asked)
 
 
 def test_unknown_profiles_and_missing_files(tmp_path):

@@ -81,7 +81,8 @@ def test_a_line_that_goes_on_stands_under_what_it_goes_on_from():
 
 def test_printing_a_collective_shows_what_the_command_shows():
     result = make_collective(lower_bound_why="bytes & <more> " * 8)
-    assert repr(result).startswith("<s2sim collective: ")
+    assert repr(result).startswith("<s2sim collective: all_reduce of 104.9 MB over 64 workers by ring: 20 ms, ")
+    assert repr(result).endswith("; cluster>")
     assert str(result).splitlines()[:2] == ["cluster", "all_reduce of 104.9 MB over 64 workers"]
     assert all(len(line) <= 80 for line in str(result).splitlines())
     html = result._repr_html_()

@@ -1,6 +1,7 @@
 """Results are read back from their JSON as they were."""
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -28,7 +29,10 @@ def test_an_iteration_is_loaded_with_the_batches_at_which_it_pays():
 
 
 def test_the_repr_of_a_result_is_one_line(result):
-    assert repr(result) == f"<s2sim run: {str(result).splitlines()[0]}>"
+    assert repr(result) == f"<s2sim run: {result.verdict.lines[0]}>"
+    few = replace(result.verdict, workers=2, lines=("use nothing.",))
+    several = replace(result, verdicts=(few, result.verdict))
+    assert repr(several) == f"<s2sim run: 4 workers: {result.verdict.lines[0]}>"
 
 
 @pytest.mark.parametrize(

@@ -199,7 +199,7 @@ def trained():
         "dense", "none", {0: curve}, {0: find_crossing(curve, target)}, {0: find_crossing(curve, target)}, 1
     )
     spec = TrainSpec("fat-tree", model="cnn", steps=1, seeds=1)
-    return TrainResult(spec, "a line", "digits", target, "as asked for", (row,), (curve,), (), "1 ms", (), {})
+    return TrainResult(spec, "a line", "digits", target, "as asked for", (row,), (curve,), ("dense.",), "1 ms", (), {})
 
 
 @pytest.mark.slow
@@ -225,6 +225,7 @@ def test_python_has_the_names_of_json(transfers):
     assert all(isinstance(result, ResultForm) for result in results)
     assert set(named_otherwise(results)) == set()
     for result in results:
+        assert re.fullmatch(rf"<s2sim {result.answers}: .+>", repr(result))
         page = result.to_html()
         assert page.startswith("<!doctype html>")
         assert result.answers == "paper" or json.loads(re.search('id="data">(.*?)</script>', page)[1]) is not None

@@ -143,6 +143,62 @@ def test_the_matrix_of_nvidia_smi(imported, gpus, links, near, rate, path):
 
 
 @pytest.mark.parametrize(
+    ("of_last", "kind"), [("NV16", "16 NVLinks each to switches"), ("SYS", "0 links between them")]
+)
+def test_links_to_switches_that_differ_are_the_least(imported, of_last, kind):
+    lines = [line.replace("NV18", of_last) if line.startswith("GPU7") else line for line in node_matrix().split("\n")]
+    column = re.compile(r"^(GPU\d(?:\t[^\t]+){7}\t)NV18")
+    text = "\n".join(column.sub(rf"\g<1>{of_last}", line) for line in lines)
+    found, _ = imported(text, gpu="h100", nic_rate="400Gbps")
+    assert kind in found.understood
+    assert f"NVLinks of GPUs differ: {kind.split()[0]} of the least are taken for all" in found.assumed
+
+
+def test_pairs_that_share_no_more_links_than_a_gpu_has_are_a_mesh(imported):
+    found, _ = imported(node_matrix(3, 4), gpu="h800", nic_rate="400Gbps")
+    assert "12 links between them" in found.understood
+    found, _ = imported(node_matrix(3, 8), gpu="h800", nic_rate="400Gbps")
+    assert "8 NVLinks each to switches" in found.understood
+
+
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ({"switch_links": 12}, "NVLinks of GPUs differ: 12 of the least are taken for all"),
+        ({"speed": "16.0 GT/s PCIe"}, "PCIe lanes of GPUs differ: gen4 x16 of the least are taken for all"),
+        ({"lanes": 4}, "PCIe lanes of GPUs differ: gen5 x4 of the least are taken for all"),
+    ],
+)
+def test_links_that_differ_are_said_and_are_the_least(imported, changed, said):
+    """Whichever GPU has them."""
+    whole, other = node_xml().split("<gpu "), node_xml(**changed).split("<gpu ")
+    for mixed in ([*whole[:5], *other[5:]], [*other[:5], *whole[5:]]):
+        found, shape = imported("<gpu ".join(mixed))
+        assert said in found.assumed
+        _, least = imported(node_xml(**changed))
+        assert (shape.nvlink, shape.pcie.rate_Bps) == (least.nvlink, least.pcie.rate_Bps)
+    assert not any("differ" in each for each in imported(node_xml())[0].assumed)
+
+
+def test_what_options_say_has_them_as_its_source(imported):
+    found, shape = imported(node_matrix(), gpu="h100", nic_rate="400Gbps", transport="roce")
+    assert found.understood.startswith("8 GPUs (h100), 18 NVLinks")
+    sources = {item.field: item.source for item in shape.quantities}
+    assert (sources["gpu"], sources["nic.rate"], sources["nic.transport"]) == (
+        *("option --gpu", "option --nic-rate", "option --transport"),
+    )
+    assert sources["nic.count"] == "nvidia-smi topo -m, our-node.any"
+
+
+def test_of_a_network_too(tmp_path):
+    cluster = '<cluster id="c" prefix="n" suffix="" radical="0-3" speed="1Gf" bw="1GBps" lat="1us"/>'
+    (tmp_path / "net.xml").write_text(f'<platform version="4.1">{cluster}</platform>')
+    text = import_machine(tmp_path / "net.xml", gpu="h100", nic_rate="400Gbps", folder=tmp_path).text
+    assert 'gpu = { value = "h100", kind = "user", source = "option --gpu" }' in text
+    assert 'file = { value = "net.xml", kind = "user", source = "simgrid-platform" }' in text
+
+
+@pytest.mark.parametrize(
     ("text", "options", "said"),
     [
         ("", {}, "is of no kind that is known (nccl-topology, nvidia-smi-topo, simgrid-platform,"),
