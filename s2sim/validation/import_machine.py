@@ -11,7 +11,7 @@ from s2sim.files import read_text, toml_text, toml_value
 from s2sim.registry import Registry
 from s2sim.topology.fields import load_fields
 from s2sim.topology.graph_file import read_description
-from s2sim.topology.hardware import catalogue_values, gpu_links
+from s2sim.topology.hardware import catalogue_values, gpu_links, usual_library
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
 from s2sim.units import format_number_of, parse_rate_Bps
@@ -89,7 +89,7 @@ def import_machine(
         if not item.field.startswith("nvlink.")
     }
     fields |= {item.field: item for item in _stated(facts, name)}
-    library = Quantity("library", "rccl" if name.startswith("mi") else "nccl", "user", "what runs between these GPUs")
+    library = Quantity("library", usual_library(name), "user", "what runs between these GPUs")
     fields["library"] = library
     parse_shape(dict(fields), path)
     tree = "switches and sockets of PCIe: write pcie.gpus_per_switch and pcie.sockets"
