@@ -29,7 +29,8 @@ class Iterations:
     """Training iterations in simulated time."""
 
     parts: "tuple[IterationParts, ...]"  # Of the slowest rank, per period of the exchange; means over its steps
-    activity: "RankActivity"  # Of that rank
+    least_waiting: "tuple[IterationParts, ...]"  # Of the rank that waits least in each, of those that take as long
+    activity: "RankActivity"  # Of the slowest rank
     by_rank: "tuple[RankActivity, ...]"  # Of each rank; equal ranks share one
     waiting_ps: float  # Mean over all ranks and iterations of waiting for others
     launches: tuple[Launch, ...]
@@ -38,9 +39,10 @@ class Iterations:
 
     @property
     def typical(self) -> "IterationParts":
-        """The iteration of median length, without the first if there are several."""
-        steady = self.parts[1:] or self.parts
-        return sorted(steady, key=lambda parts: parts.iteration)[(len(steady) - 1) // 2]
+        """The iteration of median length, without the first of several, of the rank that waits least in it."""
+        steady = range(1, len(self.parts)) or range(1)
+        median = sorted(steady, key=lambda at: self.parts[at].iteration)[(len(steady) - 1) // 2]
+        return self.least_waiting[median]
 
     @property
     def spread_ps(self) -> tuple[float, float]:

@@ -2,7 +2,8 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from math import ceil
+from math import ceil, isclose
+from operator import attrgetter
 
 import numpy as np
 import simpy
@@ -24,6 +25,8 @@ from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S
 
 _LEAST = 3
+# Ranks whose iterations differ by less end them together; which one the others wait for changes from one to the next.
+_AS_LONG, _waiting = 1e-3, attrgetter("waiting")
 
 
 def replay_iterations(
@@ -243,6 +246,13 @@ class _IterationReplay:
         )
         return Iterations(
             parts=tuple(parts[slowest]),
+            least_waiting=tuple(
+                min(
+                    (one for one in each if isclose(one.iteration, each[slowest].iteration, rel_tol=_AS_LONG)),
+                    key=_waiting,
+                )
+                for each in zip(*parts, strict=True)
+            ),
             activity=spent[slowest],
             by_rank=tuple(of_class[id(ranks)] for ranks in self._of_rank),
             waiting_ps=waiting / (len(self._of_rank) * len(parts[slowest])),
