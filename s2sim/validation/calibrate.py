@@ -126,6 +126,7 @@ def run_calibration(
     spec = CalibrateSpec.from_keywords(spec, {}, options)
     measured = read_runs(spec)
     machine = make_predictor(spec, measured.versions)
+    of_logs = (*measured.notes, *measured.notes_on(machine))
     runs = tuple(dict.fromkeys(sample.run for sample in measured.samples))
     workers = max((run.workers for run in runs), default=spec.workers or 1)
     cluster = machine.cluster(workers)
@@ -171,7 +172,7 @@ def run_calibration(
         versions=measured.versions,
         suggestion=suggestion,
         profile=profile,
-        notes=(*measured.notes, *_notes(measured.samples, fitted, runs)),
+        notes=(*of_logs, *_notes(measured.samples, fitted, runs)),
         provenance=run_record(
             spec=spec.to_json(),
             inputs={"logs": list(measured.origins), "library": machine.library, "topology": machine.topology},

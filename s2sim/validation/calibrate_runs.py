@@ -7,7 +7,7 @@ the terms at several values of constants is taken for the time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import chain
@@ -34,6 +34,7 @@ from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, 
 from s2sim.units import PS_PER_S, format_number_of
 from s2sim.validation.calibrate_spec import CalibrateSpec
 from s2sim.validation.compare_log import ChosenTables, choose_tables
+from s2sim.validation.compare_log_result import contradictions, table_notes
 
 # A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
 _CANDIDATE_FACTOR = 3.0
@@ -164,19 +165,30 @@ class LogMeasurements:
     """Samples of some logs in their order."""
 
     samples: tuple[Sample, ...]
+    tables: tuple[ChosenTables, ...]
     origins: tuple[str, ...]  # Of each log its name, the SHA-256 of its bytes, and the lines of its tables
     versions: tuple[str, ...]  # Libraries that the logs name
-    notes: tuple[str, ...]  # What was left out or assumed
+    notes: tuple[str, ...]  # What was left out
+
+    def notes_on(self, machine: MachinePredictor) -> Iterator[str]:
+        """Yield what logs lack or what else to know of them; `OptionError` where they contradict a machine."""
+        for of, table in ((chosen, table) for chosen in self.tables for table in chosen.tables):
+            cluster = machine.cluster(of.workers)
+            for text in contradictions(table, of.workers, cluster):
+                raise OptionError(f"{of.log}: {text}")
+            yield from (f"{of.log}: {text}" for text in table_notes(of.kind, of.workers, table, cluster))
 
 
 def read_runs(spec: CalibrateSpec) -> LogMeasurements:
     """Return the measurements in a spec's logs; `S2SimError` for one unreadable, or not of the asked collective."""
     samples: list[Sample] = []
+    every: list[ChosenTables] = []
     origins, notes = [], []
     versions: list[str] = []
     for log in spec.logs:
         found = read_measured(Path(log))
         chosen = [each for kind in _choose_kinds(spec, found, log) for each in _choose_tables(spec, found, log, kind)]
+        every += chosen
         lines = []
         for of, table in ((tables, table) for tables in chosen for table in tables.tables):
             rows, left_out = _usable_rows(table)
@@ -189,7 +201,7 @@ def read_runs(spec: CalibrateSpec) -> LogMeasurements:
         origins.append(f"{Path(log).name}, SHA-256 {digest}, tables at lines {', '.join(map(str, sorted(lines)))}")
     if spec.logs and not samples:
         raise OptionError(f"{', '.join(spec.logs)}: no row has both a size and a time")
-    return LogMeasurements(tuple(samples), tuple(origins), tuple(dict.fromkeys(versions)), tuple(notes))
+    return LogMeasurements(tuple(samples), tuple(every), tuple(origins), tuple(dict.fromkeys(versions)), tuple(notes))
 
 
 def _choose_kinds(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str) -> list[str]:
@@ -223,6 +235,4 @@ def _usable_rows(table: MeasuredTable) -> tuple[list[MeasuredRow], list[str]]:
         taken = {sizes[round(place * (len(sizes) - 1) / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)}
         able = [row for row in able if row.size_bytes in taken]
         notes.append(f"{len(taken)} of {len(sizes)} sizes taken, spread evenly")
-    if table.unfinished:
-        notes.append(f"{format_number_of(len(table.unfinished), 'row')} without figures left out")
     return able, notes

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
+from s2sim.collectives import Kind
 from s2sim.collectives.timing.terms import WIRE_LATENCY, Term
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.experiment.json_form import ResultForm
@@ -54,23 +55,32 @@ def log_notes(
         yield f"{rows_that} measured by {ran[:40]} {'is' if count == 1 else 'are'} simulated by {simulated}, {why}"
     compared = {row.line for row in rows}
     for table in tables:
-        yield from _table_notes(spec, table, cluster)
+        yield from contradictions(table, spec.workers, cluster)
+        yield from table_notes(spec.kind, spec.workers, table, cluster)
+        if (table.gpus_per_thread or 1) > 1 and spec.library is not None and not launches_by_node(spec.library):
+            launched = f"launched on {table.gpus_per_thread} GPUs from one thread"
+            yield f"the table at line {table.line} {launched}: launch=node charges that"
         idle = [row.line for row in table.rows if row.line not in compared]
         if idle:
             yield f"{_format_lines(idle)} left out: no bytes, or no time"
 
 
-def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
-    nodes = len(np.unique(cluster.host_of_rank[: spec.workers]))
+def contradictions(table: MeasuredTable, workers: int, cluster: Cluster) -> Iterator[str]:
+    """Yield in what a table's devices are not those of the first ``workers`` ranks of a cluster, and what to give."""
+    nodes = len(np.unique(cluster.host_of_rank[:workers]))
+    if len(table.devices) == workers and table.hosts != nodes:
+        ran, simulated = format_number_of(table.hosts, "host"), format_number_of(nodes, "node")
+        gpus = max(Counter(device.host for device in table.devices).values())
+        yield f"the table at line {table.line} ran on {ran}, simulated are {simulated}: give --set node.gpus={gpus}"
+
+
+def table_notes(kind: Kind, workers: int, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
+    """Yield a note for all that a table taken for a collective of ``workers`` ranks lacks, or its nodes are not."""
     where = f"the table at line {table.line}"
     if table.collective is None:
-        yield f"{where} names no collective and is taken for {spec.kind}"
+        yield f"{where} names no collective and is taken for {kind}"
     if table.ranks is None:
-        yield f"{where} does not say how many ranks ran and is taken for {spec.workers}"
-    if len(table.devices) == spec.workers and table.hosts != nodes:
-        yield f"{where} ran on {format_number_of(table.hosts, 'host')}, simulated are {format_number_of(nodes, 'node')}"
-    if (table.gpus_per_thread or 1) > 1 and spec.library is not None and not launches_by_node(spec.library):
-        yield f"{where} launched on {table.gpus_per_thread} GPUs from one thread: launch=node charges that"
+        yield f"{where} does not say how many ranks ran and is taken for {workers}"
     wrong = [row.line for row in table.rows if row.wrong]
     if wrong:
         yield f"{_format_lines(wrong)} measured sums that came out wrong"

@@ -177,6 +177,7 @@ def log(tmp_path, monkeypatch):
     (tmp_path / "silent.toml").write_text(SILENT)
     (tmp_path / "empty.log").write_text("")
     (tmp_path / "zero.log").write_text(LOG.replace("15.50", "0.00").replace("21.50", "0.00"))
+    (tmp_path / "two.log").write_text(LOG.replace("Pid 2 on node-a", "Pid 2 on node-b"))
     (tmp_path / "huge.log").write_text(LOG.replace("Rank  1 ", "Rank  99999999 "))
     return tmp_path / "a.log"
 
@@ -191,12 +192,13 @@ def log(tmp_path, monkeypatch):
         (("empty.log", *MACHINE), "empty.log holds no table of nccl-tests"),
         (("zero.log", *MACHINE), "no row has both a size and a time"),
         (("huge.log", *MACHINE), "is of 100000000 ranks: give logs of 2 to 8192"),
+        (("two.log", *MACHINE, "--out", "mine.toml"), "ran on 2 hosts, simulated are 1 node: give --set node.gpus=1"),
         (("a.log", *MACHINE, "--workers", "16"), "a.log is of 2 ranks, not of 16"),
         (("a.log", *MACHINE, "--collective", "all_gather"), "a.log has no table of all_gather but of all_reduce"),
         (("a.log", *MACHINE, "--collective", "all_gatter"), "unknown collective 'all_gatter'"),
         (("a.log", *MACHINE, "--library", "gloo"), "has no constants that are fitted"),
         (("a.log", *MACHINE, "--library", "ideal"), "has no constants that are fitted"),
-        (("a.log", "--topology", "silent.toml"), "nic.transport"),
+        (("two.log", "--topology", "silent.toml"), "nic.transport"),
         (("a.log", "--topology", "dgx-h200x"), "unknown topology"),
         (("a.log", *MACHINE, "--out", "mine"), "ends in .toml"),
         (("--suggest", *MACHINE), "with --workers"),
@@ -206,6 +208,17 @@ def log(tmp_path, monkeypatch):
 )
 def test_what_cannot_be_is_told_in_one_line(arguments, part, fails):
     assert part in fails("dev", "calibrate", *arguments)
+
+
+def test_what_a_log_says_of_itself_is_noted(log, s2sim):
+    lines = LOG.replace("21.50  48.77  48.77  0", "21.50  48.77  48.77  3").splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if "Rank  " not in line and "nThread" not in line))
+    asked = ("dev", "calibrate", "a.log", *MACHINE, "--workers", "2", "--json", "-")
+    code, out, _ = s2sim(*asked)
+    notes = json.loads(out)["notes"]
+    assert code == 0
+    assert "a.log: line 6 measured sums that came out wrong" in notes
+    assert "a.log: the table at line 3 does not say how many ranks ran and is taken for 2" in notes
 
 
 @pytest.mark.usefixtures("log")

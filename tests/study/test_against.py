@@ -148,7 +148,7 @@ def test_rows_without_bytes_or_time_are_left_out_and_told():
 def test_other_machines_and_launches_are_noted():
     text = table("all_reduce", 4, {8: 9}, hosts=2, gpus=2).replace(" 1 1 0 9", " 1 1 3 9")
     notes = against(text, "dgx-h100", library="nccl:timing=measured").notes
-    assert "the table at line 7 ran on 2 hosts, simulated are 1 node" in notes
+    assert "the table at line 7 ran on 2 hosts, simulated are 1 node: give --set node.gpus=2" in notes
     assert any("launched on 2 GPUs from one thread: launch=node" in note for note in notes)
     assert "line 8 measured sums that came out wrong" in notes
     charged = against(text, "dgx-h100", library="nccl:timing=measured,launch=node")
