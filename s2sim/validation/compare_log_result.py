@@ -1,5 +1,6 @@
 """Simulated times beside a log's, and the terms that explain them: collinear ones share a scale, pulled towards 1."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from s2sim.collectives.timing.terms import WIRE_LATENCY, Term
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.experiment.json_form import ResultForm
 from s2sim.topology.cluster import Cluster
+from s2sim.topology.hardware import find_gpu_name
 from s2sim.traffic.log_table import MeasuredTable
 from s2sim.traffic.size_sweep import launches_by_node
 from s2sim.traffic.spec import CollectiveSpec
@@ -27,6 +29,8 @@ ALGORITHMS: dict[str, str] = names()["logged"]
 LARGE_BYTES = 2**20
 """From here on rates decide more than latencies do."""
 
+# Of names of GPUs: those that differ in the size of their memory alone have the same links.
+_MEMORY = re.compile(r"-\d+gb$")
 # A row is measured within a twentieth, and a term may well be half as long again.
 _ROW_ERROR, _TERM_ERROR = 0.05, 0.5
 _PASSES = 10
@@ -67,11 +71,16 @@ def log_notes(
 
 def contradictions(table: MeasuredTable, workers: int, cluster: Cluster) -> Iterator[str]:
     """Yield in what a table's devices are not those of the first ``workers`` ranks of a cluster, and what to give."""
-    nodes = len(np.unique(cluster.host_of_rank[:workers]))
+    where, nodes = f"the table at line {table.line} ran on", len(np.unique(cluster.host_of_rank[:workers]))
     if len(table.devices) == workers and table.hosts != nodes:
         ran, simulated = format_number_of(table.hosts, "host"), format_number_of(nodes, "node")
         gpus = max(Counter(device.host for device in table.devices).values())
-        yield f"the table at line {table.line} ran on {ran}, simulated are {simulated}: give --set node.gpus={gpus}"
+        yield f"{where} {ran}, simulated are {simulated}: give --set node.gpus={gpus}"
+    simulated_gpu = find_gpu_name(cluster.shape.gpu or "")
+    for model in table.gpus:
+        gpu = find_gpu_name(model)
+        if gpu and simulated_gpu and _MEMORY.sub("", gpu) != _MEMORY.sub("", simulated_gpu):
+            yield f"{where} {model[:40]}, simulated is {simulated_gpu}: give another --topology, or --set gpu={gpu}"
 
 
 def table_notes(kind: Kind, workers: int, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:

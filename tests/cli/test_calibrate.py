@@ -139,7 +139,8 @@ def test_one_process_for_all_gpus_is_known_from_the_log(s2sim, tmp_path, monkeyp
 
 
 def test_the_library_is_that_of_the_log(log, s2sim):
-    log.write_text(LOG.replace("NCCL version 2.27.5+cuda12.9", "RCCL version 2.20.5 hip6.1").replace("21.50", "50.50"))
+    text = LOG.replace("NCCL version 2.27.5+cuda12.9", "RCCL version 2.20.5 hip6.1").replace("NVIDIA H100", "MI300X")
+    log.write_text(text.replace("21.50", "50.50"))
     code, out, err = s2sim("dev", "calibrate", "a.log", "--topology", "mi300x-8", "--out", "mine.toml")
     assert (code, err) == (0, "")
     assert "simulate with --library rccl:timing=mine.toml" in out
@@ -178,6 +179,7 @@ def log(tmp_path, monkeypatch):
     (tmp_path / "empty.log").write_text("")
     (tmp_path / "zero.log").write_text(LOG.replace("15.50", "0.00").replace("21.50", "0.00"))
     (tmp_path / "two.log").write_text(LOG.replace("Pid 2 on node-a", "Pid 2 on node-b"))
+    (tmp_path / "old.log").write_text(LOG.replace("NVIDIA H100", "NVIDIA A100-SXM4-80GB"))
     (tmp_path / "huge.log").write_text(LOG.replace("Rank  1 ", "Rank  99999999 "))
     return tmp_path / "a.log"
 
@@ -193,6 +195,10 @@ def log(tmp_path, monkeypatch):
         (("zero.log", *MACHINE), "no row has both a size and a time"),
         (("huge.log", *MACHINE), "is of 100000000 ranks: give logs of 2 to 8192"),
         (("two.log", *MACHINE, "--out", "mine.toml"), "ran on 2 hosts, simulated are 1 node: give --set node.gpus=1"),
+        (
+            ("old.log", *MACHINE, "--out", "mine.toml"),
+            "NVIDIA A100-SXM4-80GB, simulated is h100: give another --topology, or --set gpu=a100-80gb",
+        ),
         (("a.log", *MACHINE, "--workers", "16"), "a.log is of 2 ranks, not of 16"),
         (("a.log", *MACHINE, "--collective", "all_gather"), "a.log has no table of all_gather but of all_reduce"),
         (("a.log", *MACHINE, "--collective", "all_gatter"), "unknown collective 'all_gatter'"),
