@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from math import exp
 from pathlib import Path
@@ -41,6 +41,7 @@ _CANDIDATE_FACTOR = 3.0
 # Simulating more takes longer than people wait for.
 MAX_RANKS = 2**13
 _MAX_SIZES = 64
+_choose = partial(choose_tables, option="--collective")
 # What is beyond is a slip of the pen, as in `s2sim.validation.curve`.
 _MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
 
@@ -212,13 +213,13 @@ def _choose_kinds(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str
         firsts.setdefault(table.collective, table)
     if len(firsts) > 1 and None in firsts:
         raise OptionError(f"{log} has tables that name no collective beside others: give --collective")
-    return [choose_tables(tables, log, kind, each.ranks or spec.workers or 1).kind for kind, each in firsts.items()]
+    return [_choose(tables, log, kind, each.ranks or spec.workers or 1).kind for kind, each in firsts.items()]
 
 
 def _choose_tables(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str, kind: str) -> list[ChosenTables]:
     counts = {table.ranks for table in tables if table.collective in (None, kind) and table.ranks is not None}
     asked = [spec.workers] if spec.workers is not None or not counts else sorted(counts)
-    found = [choose_tables(tables, log, kind, workers) for workers in asked]
+    found = [_choose(tables, log, kind, workers) for workers in asked]
     for each in found:
         if not 2 <= each.workers <= MAX_RANKS:
             raise OptionError(f"{log} is of {format_number_of(each.workers, 'rank')}: give logs of 2 to {MAX_RANKS}")

@@ -180,6 +180,7 @@ def log(tmp_path, monkeypatch):
     (tmp_path / "zero.log").write_text(LOG.replace("15.50", "0.00").replace("21.50", "0.00"))
     (tmp_path / "two.log").write_text(LOG.replace("Pid 2 on node-a", "Pid 2 on node-b"))
     (tmp_path / "old.log").write_text(LOG.replace("NVIDIA H100", "NVIDIA A100-SXM4-80GB"))
+    (tmp_path / "nameless.log").write_text(LOG.partition("\n")[2])
     (tmp_path / "huge.log").write_text(LOG.replace("Rank  1 ", "Rank  99999999 "))
     return tmp_path / "a.log"
 
@@ -199,8 +200,9 @@ def log(tmp_path, monkeypatch):
             ("old.log", *MACHINE, "--out", "mine.toml"),
             "NVIDIA A100-SXM4-80GB, simulated is h100: give another --topology, or --set gpu=a100-80gb",
         ),
+        (("nameless.log", *MACHINE), "names no collective: say which with --collective, for example all_reduce"),
         (("a.log", *MACHINE, "--workers", "16"), "a.log is of 2 ranks, not of 16"),
-        (("a.log", *MACHINE, "--collective", "all_gather"), "a.log has no table of all_gather but of all_reduce"),
+        (("a.log", *MACHINE, "--collective", "all_gather"), "all_reduce: leave --collective out"),
         (("a.log", *MACHINE, "--collective", "all_gatter"), "unknown collective 'all_gatter'"),
         (("a.log", *MACHINE, "--library", "gloo"), "has no constants that are fitted"),
         (("a.log", *MACHINE, "--library", "ideal"), "has no constants that are fitted"),
