@@ -190,6 +190,14 @@ def _notes(samples: Sequence[Sample], fitted: "FitResult | None", runs: Sequence
     if 0 < len(sizes) < 5:
         few = format_number_of(len(sizes), "size")
         notes.append(f"fitted to {few} alone: five from the smallest to the largest tell more")
+    points = () if fitted is None else fitted.points
+    shipped, held_out = (median_errors(points, name) for name in ("before_s", "held_out_s"))
+    sizes_off = ("from 1 MiB on", shipped.large, held_out.large), ("below 1 MiB", shipped.small, held_out.small)
+    for where, before, left_out in sizes_off:
+        # By less than the noise of measurements they are equal.
+        if before is not None and left_out is not None and left_out > before + NOISE:
+            off = f"points left out are off by {left_out:.3f} {where}, with the shipped constants by {before:.3f}"
+            notes.append(f"{off}: the fitted ones are likely worse than these there, measure more sizes")
     if any(run.one_process for run in runs):
         notes.append("one process launched on all GPUs of a node: simulate with launch=node what is launched so")
     return notes

@@ -229,6 +229,19 @@ def test_what_a_log_says_of_itself_is_noted(log, s2sim):
     assert "a.log: the table at line 3 does not say how many ranks ran and is taken for 2" in notes
 
 
+def test_constants_that_predict_sizes_left_out_worse_than_the_shipped_are_noted(log):
+    ranks = "".join(f"#  Rank  {rank} Pid 3 on node-a device {rank} [0x2b] NVIDIA H100\n" for rank in (2, 3))
+    rows = [(1 << 20, 35.5), (1 << 24, 115.2), (1 << 30, 4700)]
+    table = "".join(f"{size} 0 float sum -1 {time} 1 1 0\n" for size, time in rows)
+    log.write_text(LOG.replace("NCCL version", f"{ranks}NCCL version").partition("    65536 ")[0] + table)
+    result = run_calibration(topology="dgx-h100", logs=(str(log),))
+    errors = f"{result.held_out.large:.3f} from 1 MiB on, with the shipped constants by {result.before.large:.3f}"
+    assert result.held_out.large > result.before.large > result.after.large
+    assert [note for note in result.notes if "likely worse" in note] == [
+        f"points left out are off by {errors}: the fitted ones are likely worse than these there, measure more sizes"
+    ]
+
+
 @pytest.mark.usefixtures("log")
 def test_an_interruption_ends_it(s2sim, monkeypatch):
     def interrupt(*_):
