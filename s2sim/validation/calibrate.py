@@ -172,7 +172,7 @@ def run_calibration(
         versions=measured.versions,
         suggestion=suggestion,
         profile=profile,
-        notes=(*of_logs, *_notes(measured.samples, fitted, runs)),
+        notes=(*of_logs, *_notes(measured.samples, fitted)),
         provenance=run_record(
             spec=spec.to_json(),
             inputs={"logs": list(measured.origins), "library": machine.library, "topology": machine.topology},
@@ -182,7 +182,7 @@ def run_calibration(
     )
 
 
-def _notes(samples: Sequence[Sample], fitted: "FitResult | None", runs: Sequence[MeasuredRun]) -> list[str]:
+def _notes(samples: Sequence[Sample], fitted: "FitResult | None") -> list[str]:
     notes = []
     sizes = {sample.key for sample in samples}
     if fitted is not None and len(fitted.points) < len(samples):
@@ -191,15 +191,12 @@ def _notes(samples: Sequence[Sample], fitted: "FitResult | None", runs: Sequence
         few = format_number_of(len(sizes), "size")
         notes.append(f"fitted to {few} alone: five from the smallest to the largest tell more")
     points = () if fitted is None else fitted.points
-    shipped, held_out = (median_errors(points, name) for name in ("before_s", "held_out_s"))
-    sizes_off = ("from 1 MiB on", shipped.large, held_out.large), ("below 1 MiB", shipped.small, held_out.small)
-    for where, before, left_out in sizes_off:
+    for name, where in (("large", "from 1 MiB on"), ("small", "below 1 MiB")):
+        shipped, left_out = (getattr(median_errors(points, each), name) for each in ("before_s", "held_out_s"))
         # By less than the noise of measurements they are equal.
-        if before is not None and left_out is not None and left_out > before + NOISE:
-            off = f"points left out are off by {left_out:.3f} {where}, with the shipped constants by {before:.3f}"
+        if left_out is not None and left_out > shipped + NOISE:
+            off = f"points left out are off by {left_out:.3f} {where}, with the shipped constants by {shipped:.3f}"
             notes.append(f"{off}: the fitted ones are likely worse than these there, measure more sizes")
-    if any(run.one_process for run in runs):
-        notes.append("one process launched on all GPUs of a node: simulate with launch=node what is launched so")
     return notes
 
 

@@ -41,7 +41,7 @@ _CANDIDATE_FACTOR = 3.0
 # Simulating more takes longer than people wait for.
 MAX_RANKS = 2**13
 _MAX_SIZES = 64
-_choose = partial(choose_tables, option="--collective")
+_choose = partial(choose_tables, ask="--collective")
 # What is beyond is a slip of the pen, as in `s2sim.validation.curve`.
 _MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
 
@@ -177,7 +177,8 @@ class LogMeasurements:
             cluster = machine.cluster(of.workers)
             for text in contradictions(table, of.workers, cluster):
                 raise OptionError(f"{of.log}: {text}")
-            yield from (f"{of.log}: {text}" for text in table_notes(of.kind, of.workers, table, cluster))
+            found = table_notes(of.kind, of.workers, machine.library, table, cluster)
+            yield from (f"{of.log}: {text}" for text in found)
 
 
 def read_runs(spec: CalibrateSpec) -> LogMeasurements:

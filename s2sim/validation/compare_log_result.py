@@ -60,10 +60,7 @@ def log_notes(
     compared = {row.line for row in rows}
     for table in tables:
         yield from contradictions(table, spec.workers, cluster)
-        yield from table_notes(spec.kind, spec.workers, table, cluster)
-        if (table.gpus_per_thread or 1) > 1 and spec.library is not None and not launches_by_node(spec.library):
-            launched = f"launched on {table.gpus_per_thread} GPUs from one thread"
-            yield f"the table at line {table.line} {launched}: launch=node charges that"
+        yield from table_notes(spec.kind, spec.workers, spec.library, table, cluster)
         idle = [row.line for row in table.rows if row.line not in compared]
         if idle:
             yield f"{_format_lines(idle)} left out: no bytes, or no time"
@@ -83,13 +80,15 @@ def contradictions(table: MeasuredTable, workers: int, cluster: Cluster) -> Iter
             yield f"{where} {model[:40]}, simulated is {simulated_gpu}: give another --topology, or --set gpu={gpu}"
 
 
-def table_notes(kind: Kind, workers: int, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
-    """Yield a note for all that a table taken for a collective of ``workers`` ranks lacks, or its nodes are not."""
+def table_notes(kind: Kind, workers: int, library: str | None, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
+    """Yield a note for what a table lacks, and where its ranks do not go the ways of a cluster and library."""
     where = f"the table at line {table.line}"
     if table.collective is None:
         yield f"{where} names no collective and is taken for {kind}"
     if table.ranks is None:
         yield f"{where} does not say how many ranks ran and is taken for {workers}"
+    if (table.gpus_per_thread or 1) > 1 and library is not None and not launches_by_node(library):
+        yield f"{where} launched on {table.gpus_per_thread} GPUs from one thread: launch=node charges that"
     wrong = [row.line for row in table.rows if row.wrong]
     if wrong:
         yield f"{_format_lines(wrong)} measured sums that came out wrong"
