@@ -11,6 +11,7 @@ import pytest
 import typer.main
 from hypothesis import settings
 
+from s2sim.cli import output
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 
@@ -22,6 +23,14 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.enviro
 
 RATE = "50GiB/s"
 RATE_BPS = 50 * 2**30
+
+
+@pytest.fixture(autouse=True, scope="session")
+def no_log():
+    """How far a command is after ten seconds depends on who else uses the cores."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(output, "LOG_EVERY_S", float("inf"))
+        yield
 
 
 def pytest_configure():

@@ -135,7 +135,8 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
             number_column("in 90%\nbands", lambda row: optional_text("{:.0%}".format)(row.band_holds_share)),
         )
         grids = [of_sizes, groups_grid("sources left out of the fit, classes of three or more", "class", groups)]
-    groups = [result.overall, result.apart.doubtful, result.apart.suspect]
+    unreadable = [result.apart.unreadable] if result.apart.unreadable.curves else []
+    groups = [result.overall, result.apart.doubtful, result.apart.suspect, *unreadable]
     grids.append(groups_grid("over curves", "", groups))
     for kind in dict.fromkeys(item.kind for item in result.by_class):
         found = [item.group for item in result.by_class if item.kind == kind]
@@ -161,7 +162,7 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
     return grids + filled(
         constants,
         curves_grid("good curves", [curve for curve in result.curves if curve.counts]),
-        curves_grid("apart: doubtful or suspect", [curve for curve in result.curves if not curve.counts]),
+        curves_grid("apart: doubtful or suspect", [each for each in result.curves if each.quality and not each.counts]),
     )
 
 

@@ -126,6 +126,7 @@ def run_calibration(
     spec = CalibrateSpec.from_keywords(spec, {}, options)
     measured = read_runs(spec)
     machine = make_predictor(spec, measured.versions)
+    of_logs = (*measured.notes, *measured.notes_on(machine))
     runs = tuple(dict.fromkeys(sample.run for sample in measured.samples))
     workers = max((run.workers for run in runs), default=spec.workers or 1)
     cluster = machine.cluster(workers)
@@ -171,7 +172,7 @@ def run_calibration(
         versions=measured.versions,
         suggestion=suggestion,
         profile=profile,
-        notes=(*measured.notes, *_notes(measured.samples, fitted, runs)),
+        notes=(*of_logs, *_notes(measured.samples, fitted)),
         provenance=run_record(
             spec=spec.to_json(),
             inputs={"logs": list(measured.origins), "library": machine.library, "topology": machine.topology},
@@ -181,7 +182,7 @@ def run_calibration(
     )
 
 
-def _notes(samples: Sequence[Sample], fitted: "FitResult | None", runs: Sequence[MeasuredRun]) -> list[str]:
+def _notes(samples: Sequence[Sample], fitted: "FitResult | None") -> list[str]:
     notes = []
     sizes = {sample.key for sample in samples}
     if fitted is not None and len(fitted.points) < len(samples):
@@ -189,8 +190,13 @@ def _notes(samples: Sequence[Sample], fitted: "FitResult | None", runs: Sequence
     if 0 < len(sizes) < 5:
         few = format_number_of(len(sizes), "size")
         notes.append(f"fitted to {few} alone: five from the smallest to the largest tell more")
-    if any(run.one_process for run in runs):
-        notes.append("one process launched on all GPUs of a node: simulate with launch=node what is launched so")
+    points = () if fitted is None else fitted.points
+    for name, where in (("large", "from 1 MiB on"), ("small", "below 1 MiB")):
+        shipped, left_out = (getattr(median_errors(points, each), name) for each in ("before_s", "held_out_s"))
+        # By less than the noise of measurements they are equal.
+        if left_out is not None and left_out > shipped + NOISE:
+            off = f"points left out are off by {left_out:.3f} {where}, with the shipped constants by {shipped:.3f}"
+            notes.append(f"{off}: the fitted ones are likely worse than these there, measure more sizes")
     return notes
 
 

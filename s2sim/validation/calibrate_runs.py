@@ -7,9 +7,9 @@ the terms at several values of constants is taken for the time.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import chain
 from math import exp
 from pathlib import Path
@@ -34,12 +34,14 @@ from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, 
 from s2sim.units import PS_PER_S, format_number_of
 from s2sim.validation.calibrate_spec import CalibrateSpec
 from s2sim.validation.compare_log import ChosenTables, choose_tables
+from s2sim.validation.compare_log_result import contradictions, table_notes
 
 # A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
 _CANDIDATE_FACTOR = 3.0
 # Simulating more takes longer than people wait for.
 MAX_RANKS = 2**13
 _MAX_SIZES = 64
+_choose = partial(choose_tables, ask="--collective")
 # What is beyond is a slip of the pen, as in `s2sim.validation.curve`.
 _MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6
 
@@ -164,19 +166,31 @@ class LogMeasurements:
     """Samples of some logs in their order."""
 
     samples: tuple[Sample, ...]
+    tables: tuple[ChosenTables, ...]
     origins: tuple[str, ...]  # Of each log its name, the SHA-256 of its bytes, and the lines of its tables
     versions: tuple[str, ...]  # Libraries that the logs name
-    notes: tuple[str, ...]  # What was left out or assumed
+    notes: tuple[str, ...]  # What was left out
+
+    def notes_on(self, machine: MachinePredictor) -> Iterator[str]:
+        """Yield what logs lack or what else to know of them; `OptionError` where they contradict a machine."""
+        for of, table in ((chosen, table) for chosen in self.tables for table in chosen.tables):
+            cluster = machine.cluster(of.workers)
+            for text in contradictions(table, of.workers, cluster):
+                raise OptionError(f"{of.log}: {text}")
+            found = table_notes(of.kind, of.workers, machine.library, table, cluster)
+            yield from (f"{of.log}: {text}" for text in found)
 
 
 def read_runs(spec: CalibrateSpec) -> LogMeasurements:
     """Return the measurements in a spec's logs; `S2SimError` for one unreadable, or not of the asked collective."""
     samples: list[Sample] = []
+    every: list[ChosenTables] = []
     origins, notes = [], []
     versions: list[str] = []
     for log in spec.logs:
         found = read_measured(Path(log))
         chosen = [each for kind in _choose_kinds(spec, found, log) for each in _choose_tables(spec, found, log, kind)]
+        every += chosen
         lines = []
         for of, table in ((tables, table) for tables in chosen for table in tables.tables):
             rows, left_out = _usable_rows(table)
@@ -189,7 +203,7 @@ def read_runs(spec: CalibrateSpec) -> LogMeasurements:
         origins.append(f"{Path(log).name}, SHA-256 {digest}, tables at lines {', '.join(map(str, sorted(lines)))}")
     if spec.logs and not samples:
         raise OptionError(f"{', '.join(spec.logs)}: no row has both a size and a time")
-    return LogMeasurements(tuple(samples), tuple(origins), tuple(dict.fromkeys(versions)), tuple(notes))
+    return LogMeasurements(tuple(samples), tuple(every), tuple(origins), tuple(dict.fromkeys(versions)), tuple(notes))
 
 
 def _choose_kinds(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str) -> list[str]:
@@ -200,13 +214,13 @@ def _choose_kinds(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str
         firsts.setdefault(table.collective, table)
     if len(firsts) > 1 and None in firsts:
         raise OptionError(f"{log} has tables that name no collective beside others: give --collective")
-    return [choose_tables(tables, log, kind, each.ranks or spec.workers or 1).kind for kind, each in firsts.items()]
+    return [_choose(tables, log, kind, each.ranks or spec.workers or 1).kind for kind, each in firsts.items()]
 
 
 def _choose_tables(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: str, kind: str) -> list[ChosenTables]:
     counts = {table.ranks for table in tables if table.collective in (None, kind) and table.ranks is not None}
     asked = [spec.workers] if spec.workers is not None or not counts else sorted(counts)
-    found = [choose_tables(tables, log, kind, workers) for workers in asked]
+    found = [_choose(tables, log, kind, workers) for workers in asked]
     for each in found:
         if not 2 <= each.workers <= MAX_RANKS:
             raise OptionError(f"{log} is of {format_number_of(each.workers, 'rank')}: give logs of 2 to {MAX_RANKS}")
@@ -223,6 +237,4 @@ def _usable_rows(table: MeasuredTable) -> tuple[list[MeasuredRow], list[str]]:
         taken = {sizes[round(place * (len(sizes) - 1) / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)}
         able = [row for row in able if row.size_bytes in taken]
         notes.append(f"{len(taken)} of {len(sizes)} sizes taken, spread evenly")
-    if table.unfinished:
-        notes.append(f"{format_number_of(len(table.unfinished), 'row')} without figures left out")
     return able, notes

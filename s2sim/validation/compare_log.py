@@ -73,12 +73,13 @@ class ChosenTables(NamedTuple):
 
 
 def choose_tables(
-    tables: Sequence[MeasuredTable], origin: str, kind: str | None = None, workers: int | None = None
+    tables: Sequence[MeasuredTable], origin: str, kind: str | None = None, workers: int | None = None, ask: str = "KIND"
 ) -> ChosenTables:
     """Return the tables of a log that are of one collective over one number of ranks.
 
     Without ``kind`` or ``workers`` the log determines them; tables that state neither are of the requested one.
-    ``origin`` names the log in the `S2SimError` for a log that states none, several, or another one.
+    ``origin`` names the log in the `S2SimError` for a log that states none, several, or another one; ``ask`` is what
+    of the command gives the collective.
     """
     if kind is not None and kind not in KINDS:
         raise unknown_name("collective", kind, KINDS)
@@ -86,14 +87,14 @@ def choose_tables(
     if kind is None:
         if len(named) != 1:
             found = f"has tables of {', '.join(named)}" if named else "names no collective"
-            raise OptionError(f"{origin} {found}: say which with KIND, for example all_reduce")
+            raise OptionError(f"{origin} {found}: say which with {ask}, for example all_reduce")
         (kind,) = named
     known = next((each for each in KINDS if each == kind), None)
     if known is None:
         raise OptionError(f"{origin} is of {kind}, which s2sim does not simulate: it has {', '.join(KINDS)}")
     of_kind = [table for table in tables if table.collective in (None, kind)]
     if not of_kind:
-        raise OptionError(f"{origin} has no table of {kind} but of {', '.join(named)}: leave KIND out or name another")
+        raise OptionError(f"{origin} has no table of {kind} but of {', '.join(named)}: leave {ask} out or name another")
     counts = sorted({table.ranks for table in of_kind if table.ranks is not None})
     ran = ", ".join(map(str, counts))
     if workers is None:

@@ -1,5 +1,6 @@
 """Simulated times beside a log's, and the terms that explain them: collinear ones share a scale, pulled towards 1."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -10,10 +11,12 @@ from typing import Any, ClassVar
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
+from s2sim.collectives import Kind
 from s2sim.collectives.timing.terms import WIRE_LATENCY, Term
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.experiment.json_form import ResultForm
 from s2sim.topology.cluster import Cluster
+from s2sim.topology.hardware import find_gpu_name
 from s2sim.traffic.log_table import MeasuredTable
 from s2sim.traffic.size_sweep import launches_by_node
 from s2sim.traffic.spec import CollectiveSpec
@@ -26,6 +29,8 @@ ALGORITHMS: dict[str, str] = names()["logged"]
 LARGE_BYTES = 2**20
 """From here on rates decide more than latencies do."""
 
+# Of names of GPUs: those that differ in the size of their memory alone have the same links.
+_MEMORY = re.compile(r"-\d+gb$")
 # A row is measured within a twentieth, and a term may well be half as long again.
 _ROW_ERROR, _TERM_ERROR = 0.05, 0.5
 _PASSES = 10
@@ -54,22 +59,35 @@ def log_notes(
         yield f"{rows_that} measured by {ran[:40]} {'is' if count == 1 else 'are'} simulated by {simulated}, {why}"
     compared = {row.line for row in rows}
     for table in tables:
-        yield from _table_notes(spec, table, cluster)
+        yield from contradictions(table, spec.workers, cluster)
+        yield from table_notes(spec.kind, spec.workers, spec.library, table, cluster)
         idle = [row.line for row in table.rows if row.line not in compared]
         if idle:
             yield f"{_format_lines(idle)} left out: no bytes, or no time"
 
 
-def _table_notes(spec: CollectiveSpec, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
-    nodes = len(np.unique(cluster.host_of_rank[: spec.workers]))
+def contradictions(table: MeasuredTable, workers: int, cluster: Cluster) -> Iterator[str]:
+    """Yield in what a table's devices are not those of the first ``workers`` ranks of a cluster, and what to give."""
+    where, nodes = f"the table at line {table.line} ran on", len(np.unique(cluster.host_of_rank[:workers]))
+    if len(table.devices) == workers and table.hosts != nodes:
+        ran, simulated = format_number_of(table.hosts, "host"), format_number_of(nodes, "node")
+        gpus = max(Counter(device.host for device in table.devices).values())
+        yield f"{where} {ran}, simulated are {simulated}: give --set node.gpus={gpus}"
+    simulated_gpu = find_gpu_name(cluster.shape.gpu or "")
+    for model in table.gpus:
+        gpu = find_gpu_name(model)
+        if gpu and simulated_gpu and _MEMORY.sub("", gpu) != _MEMORY.sub("", simulated_gpu):
+            yield f"{where} {model[:40]}, simulated is {simulated_gpu}: give another --topology, or --set gpu={gpu}"
+
+
+def table_notes(kind: Kind, workers: int, library: str | None, table: MeasuredTable, cluster: Cluster) -> Iterator[str]:
+    """Yield a note for what a table lacks, and where its ranks do not go the ways of a cluster and library."""
     where = f"the table at line {table.line}"
     if table.collective is None:
-        yield f"{where} names no collective and is taken for {spec.kind}"
+        yield f"{where} names no collective and is taken for {kind}"
     if table.ranks is None:
-        yield f"{where} does not say how many ranks ran and is taken for {spec.workers}"
-    if len(table.devices) == spec.workers and table.hosts != nodes:
-        yield f"{where} ran on {format_number_of(table.hosts, 'host')}, simulated are {format_number_of(nodes, 'node')}"
-    if (table.gpus_per_thread or 1) > 1 and spec.library is not None and not launches_by_node(spec.library):
+        yield f"{where} does not say how many ranks ran and is taken for {workers}"
+    if (table.gpus_per_thread or 1) > 1 and library is not None and not launches_by_node(library):
         yield f"{where} launched on {table.gpus_per_thread} GPUs from one thread: launch=node charges that"
     wrong = [row.line for row in table.rows if row.wrong]
     if wrong:

@@ -74,7 +74,7 @@ class CurveErrors:
     launch: str
     ranks: int | None
     algorithm: str  # What the row says that ran; empty where the library chose, and the fastest was predicted
-    quality: str  # ``good`` or ``suspect``, as its row says
+    quality: str  # ``good`` or ``suspect``, as its row says; empty where that cannot be read
     doubt: str | None  # Why its times cannot follow from its row
     predicted: bool
     reason: str | None  # Why there is no prediction
@@ -142,10 +142,11 @@ class Class:
 
 @dataclass(frozen=True, slots=True)
 class Apart:
-    """What the model is not judged by: good curves with a doubt, and suspect ones."""
+    """What the model is not judged by: good curves with a doubt, suspect ones, and rows that cannot be read."""
 
     doubtful: Group
     suspect: Group
+    unreadable: Group
 
 
 @dataclass(frozen=True, slots=True)

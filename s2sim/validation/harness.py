@@ -43,8 +43,9 @@ def read_index(
 ) -> Iterator[tuple[dict[str, str], _Row | None, str]]:
     """Yield each row of a CSV file as cells and as a value, or with None and its problem.
 
-    Columns without a default in ``row_type``, a dataclass with an ``id``, are required. `S2SimError` if the file cannot
-    be read, has no row, or has ids that are equal or for which ``is_name`` is false (``no_name`` is the message).
+    Columns without a default in ``row_type``, a dataclass with an ``id``, are required. A row whose id an earlier one
+    has, or for which ``is_name`` is false (``no_name`` is the message), has its place for an id. `S2SimError` if the
+    file cannot be read or has no row.
     """
     needed = [field.name for field in fields(row_type) if field.default is MISSING]  # type: ignore[arg-type]
     rows = read_table(path, needed)
@@ -56,11 +57,11 @@ def read_index(
     numbers: dict[str, int] = {}
     for number, cells in rows:
         name, where = cells["id"], f"{path.name}, row {number}"
-        if not name or len(name) > MOST_LETTERS or not is_name(name):
-            raise S2SimError(f"{where}, column id: {name[:MAX_SHOWN_CHARACTERS]!r} {no_name}")
-        if name in numbers:
-            raise S2SimError(f"{where}, column id: {name!r} stands in row {numbers[name]} too")
-        numbers[name] = number
+        wrong = not name or len(name) > MOST_LETTERS or not is_name(name)
+        if wrong or numbers.setdefault(name, number) != number:
+            problem = no_name if wrong else f"stands in row {numbers[name]} too"
+            yield cells | {"id": where}, None, f"column id: {name[:MAX_SHOWN_CHARACTERS]!r} {problem}"
+            continue
         try:
             yield cells, adapter.validate_python(cells), ""
         except ValidationError as error:

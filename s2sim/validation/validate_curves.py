@@ -212,16 +212,16 @@ def result_of_curves(
 ) -> curve_result.ValidationResult:
     """Return the statistics of the errors of a folder's curves, to which nothing is fitted."""
     counted = [curve for curve in found if curve.counts]
-    sources = len({curve.source for curve in found})
+    readable = [curve for curve in found if curve.quality]
+    sources = len({curve.source for curve in readable})
     measured = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
     return curve_result.ValidationResult(
-        what=f"{len(found)} curves of {sources} sources in {folder_name(path)}",
+        what=f"{len(readable)} curves of {sources} sources in {folder_name(path)}",
         overall=curve_result.group_errors("good", counted),
         apart=curve_result.Apart(
-            doubtful=curve_result.group_errors(
-                "doubtful", [curve for curve in found if curve.quality == "good" and curve.doubt]
-            ),
-            suspect=curve_result.group_errors("suspect", [curve for curve in found if curve.quality != "good"]),
+            curve_result.group_errors("doubtful", [each for each in found if each.quality == "good" and each.doubt]),
+            curve_result.group_errors("suspect", [each for each in found if each.quality == "suspect"]),
+            curve_result.group_errors("cannot be read", [each for each in found if not each.quality]),
         ),
         by_source=curve_result.grouped(counted, "source"),
         by_class=curve_result.by_class(counted),

@@ -139,7 +139,8 @@ def test_one_process_for_all_gpus_is_known_from_the_log(s2sim, tmp_path, monkeyp
 
 
 def test_the_library_is_that_of_the_log(log, s2sim):
-    log.write_text(LOG.replace("NCCL version 2.27.5+cuda12.9", "RCCL version 2.20.5 hip6.1").replace("21.50", "50.50"))
+    text = LOG.replace("NCCL version 2.27.5+cuda12.9", "RCCL version 2.20.5 hip6.1").replace("NVIDIA H100", "MI300X")
+    log.write_text(text.replace("21.50", "50.50"))
     code, out, err = s2sim("dev", "calibrate", "a.log", "--topology", "mi300x-8", "--out", "mine.toml")
     assert (code, err) == (0, "")
     assert "simulate with --library rccl:timing=mine.toml" in out
@@ -177,6 +178,9 @@ def log(tmp_path, monkeypatch):
     (tmp_path / "silent.toml").write_text(SILENT)
     (tmp_path / "empty.log").write_text("")
     (tmp_path / "zero.log").write_text(LOG.replace("15.50", "0.00").replace("21.50", "0.00"))
+    (tmp_path / "two.log").write_text(LOG.replace("Pid 2 on node-a", "Pid 2 on node-b"))
+    (tmp_path / "old.log").write_text(LOG.replace("NVIDIA H100", "NVIDIA A100-SXM4-80GB"))
+    (tmp_path / "nameless.log").write_text(LOG.partition("\n")[2])
     (tmp_path / "huge.log").write_text(LOG.replace("Rank  1 ", "Rank  99999999 "))
     return tmp_path / "a.log"
 
@@ -191,12 +195,18 @@ def log(tmp_path, monkeypatch):
         (("empty.log", *MACHINE), "empty.log holds no table of nccl-tests"),
         (("zero.log", *MACHINE), "no row has both a size and a time"),
         (("huge.log", *MACHINE), "is of 100000000 ranks: give logs of 2 to 8192"),
+        (("two.log", *MACHINE, "--out", "mine.toml"), "ran on 2 hosts, simulated are 1 node: give --set node.gpus=1"),
+        (
+            ("old.log", *MACHINE, "--out", "mine.toml"),
+            "NVIDIA A100-SXM4-80GB, simulated is h100: give another --topology, or --set gpu=a100-80gb",
+        ),
+        (("nameless.log", *MACHINE), "names no collective: say which with --collective, for example all_reduce"),
         (("a.log", *MACHINE, "--workers", "16"), "a.log is of 2 ranks, not of 16"),
-        (("a.log", *MACHINE, "--collective", "all_gather"), "a.log has no table of all_gather but of all_reduce"),
+        (("a.log", *MACHINE, "--collective", "all_gather"), "all_reduce: leave --collective out"),
         (("a.log", *MACHINE, "--collective", "all_gatter"), "unknown collective 'all_gatter'"),
         (("a.log", *MACHINE, "--library", "gloo"), "has no constants that are fitted"),
         (("a.log", *MACHINE, "--library", "ideal"), "has no constants that are fitted"),
-        (("a.log", "--topology", "silent.toml"), "nic.transport"),
+        (("two.log", "--topology", "silent.toml"), "nic.transport"),
         (("a.log", "--topology", "dgx-h200x"), "unknown topology"),
         (("a.log", *MACHINE, "--out", "mine"), "ends in .toml"),
         (("--suggest", *MACHINE), "with --workers"),
@@ -206,6 +216,30 @@ def log(tmp_path, monkeypatch):
 )
 def test_what_cannot_be_is_told_in_one_line(arguments, part, fails):
     assert part in fails("dev", "calibrate", *arguments)
+
+
+def test_what_a_log_says_of_itself_is_noted(log, s2sim):
+    lines = LOG.replace("21.50  48.77  48.77  0", "21.50  48.77  48.77  3").splitlines(keepends=True)
+    log.write_text("".join(line for line in lines if "Rank  " not in line and "nThread" not in line))
+    asked = ("dev", "calibrate", "a.log", *MACHINE, "--workers", "2", "--json", "-")
+    code, out, _ = s2sim(*asked)
+    notes = json.loads(out)["notes"]
+    assert code == 0
+    assert "a.log: line 6 measured sums that came out wrong" in notes
+    assert "a.log: the table at line 3 does not say how many ranks ran and is taken for 2" in notes
+
+
+def test_constants_that_predict_sizes_left_out_worse_than_the_shipped_are_noted(log):
+    ranks = "".join(f"#  Rank  {rank} Pid 3 on node-a device {rank} [0x2b] NVIDIA H100\n" for rank in (2, 3))
+    rows = [(1 << 20, 35.5), (1 << 24, 115.2), (1 << 30, 4700)]
+    table = "".join(f"{size} 0 float sum -1 {time} 1 1 0\n" for size, time in rows)
+    log.write_text(LOG.replace("NCCL version", f"{ranks}NCCL version").partition("    65536 ")[0] + table)
+    result = run_calibration(topology="dgx-h100", logs=(str(log),))
+    errors = f"{result.held_out.large:.3f} from 1 MiB on, with the shipped constants by {result.before.large:.3f}"
+    assert result.held_out.large > result.before.large > result.after.large
+    assert [note for note in result.notes if "likely worse" in note] == [
+        f"points left out are off by {errors}: the fitted ones are likely worse than these there, measure more sizes"
+    ]
 
 
 @pytest.mark.usefixtures("log")

@@ -148,7 +148,7 @@ def test_rows_without_bytes_or_time_are_left_out_and_told():
 def test_other_machines_and_launches_are_noted():
     text = table("all_reduce", 4, {8: 9}, hosts=2, gpus=2).replace(" 1 1 0 9", " 1 1 3 9")
     notes = against(text, "dgx-h100", library="nccl:timing=measured").notes
-    assert "the table at line 7 ran on 2 hosts, simulated are 1 node" in notes
+    assert "the table at line 7 ran on 2 hosts, simulated are 1 node: give --set node.gpus=2" in notes
     assert any("launched on 2 GPUs from one thread: launch=node" in note for note in notes)
     assert "line 8 measured sums that came out wrong" in notes
     charged = against(text, "dgx-h100", library="nccl:timing=measured,launch=node")
@@ -163,6 +163,30 @@ def as_logged(text, topology="dgx-h100", **options):
     tables = chosen(text)
     spec = CollectiveSpec(topology, tables.kind, tables.workers, tables.largest_bytes, library=MEASURED, **options)
     return compare_log(spec, tables)
+
+
+@pytest.mark.parametrize(
+    ("model", "topology", "noted"),
+    [
+        ("NVIDIA A100-SXM4-80GB", "dgx-h100", True),
+        ("NVIDIA H100 NVL", "dgx-h100", True),
+        ("NVIDIA H100 80GB HBM3", "dgx-h100", False),
+        ("NVIDIA A100-SXM4-80GB", "dgx-a100", False),
+        ("Graphics Device", "dgx-h100", False),
+    ],
+)
+def test_devices_of_another_gpu_are_noted(model, topology, noted):
+    notes = as_logged(table("all_reduce", 4, {8: 9}).replace("H100", model), topology).notes
+    assert [f"ran on {model}, simulated is h100" in note for note in notes] == [True] * noted
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_gpu_that_a_note_names_can_be_given():
+    text = table("all_reduce", 4, {2**20: 9}).replace("H100", "A100")
+    other, same = as_logged(text), as_logged(text, overrides=("gpu=a100",))
+    assert "--set gpu=a100" in other.notes[0]
+    assert same.notes == ()
+    assert same.rows[0].simulated_s != other.rows[0].simulated_s
 
 
 def test_algorithms_protocols_rings_and_trees_are_those_of_the_log():

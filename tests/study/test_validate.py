@@ -283,13 +283,49 @@ def test_a_table_that_cannot_be_read_is_named(text, reason, tmp_path):
     assert reason in curve.reason
 
 
-@pytest.mark.parametrize("name", ["../pair", "", ".", "a/b", ".hidden", "x\0y", "n" * 201])
-def test_names_that_lead_elsewhere_are_refused(name, tmp_path):
-    folder = write_folder(tmp_path / "one", (row(), []))
+def named_again(folder, name):
+    """Give the second curve of a folder's index another name."""
     text = (folder / "index.csv").read_text()
-    (folder / "index.csv").write_text(text.replace("\npair,", f"\n{name},"))
-    with pytest.raises(S2SimError, match=r"column id|not text"):
+    (folder / "index.csv").write_text(text.replace("\nother,", f"\n{name},"))
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        *((name, "names no file of the folder") for name in ("../pair", "", ".", "a/b", ".hidden", "n" * 201)),
+        ("pair", "stands in row 2 too"),
+    ],
+)
+def test_a_name_that_leads_elsewhere_or_comes_again_is_not_predicted(name, reason, tmp_path):
+    curves = [(row(**cells), points((MIB, 1))) for cells in ({}, {"id": "other"}, {"id": "last"})]
+    folder = write_folder(tmp_path / "one", *curves)
+    named_again(folder, name)
+    first, named, last = run_validation(str(folder), fit=False).curves
+    assert [curve.predicted for curve in (first, named, last)] == [True, False, True]
+    assert (named.id, named.reason) == ("index.csv, row 3", f"column id: {name[:40]!r} {reason}")
+
+
+def test_an_index_that_is_no_text_is_refused(tmp_path):
+    folder = write_folder(tmp_path / "one", (row(), []), (row(id="other"), []))
+    named_again(folder, "x\0y")
+    with pytest.raises(S2SimError, match="not text"):
         read_folder(folder)
+
+
+def test_rows_that_cannot_be_read_count_apart(tmp_path, capsys):
+    damaged = ({"launch": "xx"}, {"nccl_version": "abc"}, {"quality": "whatever"}, {"ranks": "two"})
+    curves = [row(), *(row(id=f"odd{number}", system="there", **cells) for number, cells in enumerate(damaged))]
+    folder = write_folder(tmp_path / "curves", *((cells, points((MIB, 1))) for cells in curves))
+    result = run_validation(str(folder), fit=False)
+    assert result.what == "1 curves of 1 sources in curves"
+    assert [result.apart.doubtful.curves, result.apart.suspect.curves, result.apart.unreadable.curves] == [0, 0, 4]
+    assert [item.group.name for item in result.by_class if item.kind == "launch"] == ["gpu"]
+    assert main(["dev", "validate", str(folder), "--no-fit"]) == 0
+    out = capsys.readouterr().out
+    assert "apart: doubtful or suspect" not in out
+    assert "cannot be read     0/4" in out
+    for part in ("launch: 'xx'", "nccl_version: 'abc': it has no version", "quality: 'whatever'", "ranks: 'two'"):
+        assert len(re.findall(f"Not predicted: odd.*{part}", out)) == 1
 
 
 @pytest.mark.parametrize(

@@ -328,9 +328,11 @@ def healthy_and_damaged_routes(
 def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
     """Return the scenario of a spec's cluster; refuse faults that its network does not know."""
     scenario = resolve_cluster(spec, algorithm)
-    for override, _ in _machine_overrides(spec.overrides):
-        text = f"--set {override} changes nothing here: no GPU encodes, and collectives run as asked"
-        warnings.warn(text, S2SimWarning, stacklevel=3)
+    for override, name in _machine_overrides(spec.overrides):
+        # Constants of a library are those of a generation of GPUs.
+        if name != "gpu" or getattr(spec, "library", None) is None:
+            text = f"--set {override} changes nothing here: no GPU encodes, and collectives run as asked"
+            warnings.warn(text, S2SimWarning, stacklevel=3)
     moving = [fault.text for fault in scenario.faults if not fault.permanent]
     if moving and spec.as_packets:
         raise OptionError(

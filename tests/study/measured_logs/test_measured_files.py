@@ -174,7 +174,8 @@ def test_calibration_and_comparison_take_json(tmp_path, capsys):
         (4096, 11),
         (1 << 20, 12),
     ]
-    assert main(["dev", "calibrate", str(file), "--topology", "dgx-h100", "--suggest"]) == 0
+    machine = ("--topology", "dgx-h100", "--set", "node.gpus=4")
+    assert main(["dev", "calibrate", str(file), *machine, "--suggest"]) == 0
     assert "all_reduce" in capsys.readouterr().out
 
 
