@@ -43,6 +43,7 @@ def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> 
     if training is None or training.discipline.by_times or dense.recording.workers == 1:
         return ()
     scenario = dense.scenario
+    looks_up = scenario.target is not None and any(layer.most_rows for layer in training.model.layers)
 
     @cache
     def with_batch(batch: int) -> ReducerScenario:
@@ -55,8 +56,7 @@ def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> 
 
     found = []
     for each in predictions:
-        looked_up = any(tensor.sparse for tensor in training.profile.tensors) and not each.recorded.reducer.size_only
-        if each.row.baseline or looked_up:
+        if each.row.baseline or (looks_up and not each.recorded.reducer.size_only):
             continue
         doubt = 1.0 if each.row.extrapolated is None else each.row.extrapolated.doubt
 
@@ -188,7 +188,7 @@ class IntervalRobustness:
         >>> IntervalRobustness((("union", 0.6), ("fp16", 0.4))).sentence("union")
         'union is best with a probability of 60%, fp16 of 40%: too close to decide without a measurement'
         >>> IntervalRobustness((("dense", 0.7), ("fp16", 0.3))).sentence("dense", "undecided")
-        'fp16 is clearly faster with a probability of 30%: too close to decide without a measurement'
+        'compressing pays with a probability of 30%, most often with fp16: too close to decide without a measurement'
         """
         share = self.share_of(name)
         if share >= _SURE and decision == "undecided":
@@ -197,8 +197,8 @@ class IntervalRobustness:
             return f"this answer is right with a probability {_probability(share)}"
         close = "too close to decide without a measurement"
         if decision != "use":
-            other, share = next(each for each in self.shares if each[0] != name)
-            return f"{other} is clearly faster with a probability {_probability(share)}: {close}"
+            other = next(each for each, _ in self.shares if each != name)
+            return f"compressing pays with a probability {_probability(1 - share)}, most often with {other}: {close}"
         first, rest = ", ".join(f"{each} {_probability(one)}" for each, one in self.shares[:2]).split(" ", 1)
         return f"{first} is best with a probability {rest}: {close}"
 

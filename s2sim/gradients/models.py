@@ -28,6 +28,7 @@ class LayerGroup(StrictFields):
     count: int = 1
     first: int = 0
     sparse: bool = False  # Whether a mini-batch touches only some rows, so that the gradient is rows + values
+    rows: int = 0  # Rows that one sample looks up in such a table; 0 where nobody has counted them
     # How often forward multiplies by each of its values for one sample: output pixels of a convolution, tokens of a
     # linear layer, 0 where it is looked up or works element by element
     positions: int = 0
@@ -44,8 +45,8 @@ class LayerGroup(StrictFields):
             raise ValueError(f"layer {self.name!r} needs a shape of numbers from 1, a count from 1 and a first from 0")
         if ("{}" in self.name) != (self.count > 1):
             raise ValueError(f"layer {self.name!r}: a name has {{}} where count is more than 1, and only there")
-        if min(self.positions, self.multiply_adds, self.values) < 0:
-            raise ValueError(f"layer {self.name!r} needs positions, multiply_adds and values from 0")
+        if min(self.positions, self.multiply_adds, self.values, self.rows) < 0:
+            raise ValueError(f"layer {self.name!r} needs positions, multiply_adds, values and rows from 0")
 
     @property
     def size(self) -> int:
@@ -60,6 +61,7 @@ class LayerGroup(StrictFields):
             self.sparse,
             multiply_adds=self.positions * prod(self.shape) + self.multiply_adds,
             values=self.values,
+            rows=self.rows,
         )
 
 
@@ -68,8 +70,8 @@ class ModelLayer(Shaped):
     """One parameter of a model, rows first; ``sparse`` where its gradient is row-sparse.
 
     ``multiply_adds`` and ``values`` are those of its layer in forward, for one sample: what is multiplied and added,
-    and the activations that kernels without products read or write, of a table its rows. A mini-batch looks up
-    ``most_rows`` of a table at most; 0 where that is not known.
+    and the activations that kernels without products read or write. One sample looks up ``rows`` of a table, and a
+    mini-batch ``most_rows`` at most; 0 where that is not known.
     """
 
     name: str
@@ -77,12 +79,8 @@ class ModelLayer(Shaped):
     sparse: bool
     multiply_adds: int = 0
     values: int = 0
+    rows: int = 0
     most_rows: int = 0
-
-    def in_batch(self, samples: int) -> "ModelLayer":
-        """Return the layer with the most rows that some samples look up, each of which is read and written again."""
-        rows_a_sample = -(-self.values * self.shape[0] // (2 * self.size))
-        return replace(self, most_rows=rows_a_sample * samples) if self.sparse else self
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +144,7 @@ class Model:
     @property
     def layers(self) -> tuple[ModelLayer, ...]:
         """All layers, one by one."""
-        return tuple(each.in_batch(self.batch) for each in self.table.each())
+        return tuple(replace(each, most_rows=each.rows * self.batch) for each in self.table.each())
 
     @property
     def parameters(self) -> int:

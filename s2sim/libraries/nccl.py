@@ -103,8 +103,9 @@ class NcclProfile(messages.ConstantsProfile):
             taken = [name for name in known if size_bytes <= constants[f"protocol.{name}.messages"]][:1]
             protocols = taken if small else by_share[-1:]
         else:
-            known = self._available(cluster)
-            protocols = [name for name in known if name == schedule.wants_protocol] or known
+            protocols = self._available(cluster)
+        if schedule.wants_protocol in self._available(cluster):
+            protocols = [schedule.wants_protocol]
         if kind == "all_reduce" and schedule.stage.whole is not None:
             # The user may request chunks that no protocol has.
             pieces, demand = schedule.stage.whole.times, schedule.demand

@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
-from math import floor, inf, log2
+from math import ceil, floor, inf, log2
 from typing import Any
 
 from s2sim.collectives.schedules.demand import Demand
@@ -112,9 +112,10 @@ def channel_graph(cluster: Cluster, generation: str) -> ChannelGraph:
         channels = own["channels"] if linked else 1
         return ChannelGraph(generation, 1, cluster.workers, linked, channels, *[inside / channels] * 3)
     rate = min(spec.nic.rate_Bps for spec in used) / 1e9
-    # A GPU has as many interfaces as its PCIe has the rate for.
-    of_gpu = min((floor(spec.pcie.rate_Bps / spec.nic.rate_Bps) for spec in used if spec.pcie), default=1)
-    channels = min(cluster.least_ranks_per_node * max(1, of_gpu), *(spec.nics for spec in used))
+    # A GPU has its part of the interfaces, or as many as its PCIe has the rate for.
+    of_gpu = [ceil(spec.nics / spec.gpus) for spec in used]
+    of_gpu += [ceil(spec.pcie.rate_Bps / spec.nic.rate_Bps) for spec in used if spec.pcie]
+    channels = min(cluster.least_ranks_per_node * max(of_gpu), *(spec.nics for spec in used))
     if pcie and any(spec.path != "switch" for spec in used):
         rate = min(rate, pcie)
     if cluster.workers > count:

@@ -64,7 +64,7 @@ def computed_profile(
             sparse=layer.sparse,
             forward_ps=max(round(whole_s * PS_PER_S), launch_ps) if whole_s else 0,
             backward_ps=max(round(BACKWARD * whole_s * PS_PER_S), launch_ps),
-            values=layer.values,
+            rows=layer.rows,
         )
         for layer, whole_s, _ in busy
     )
@@ -150,7 +150,7 @@ def _model_of(file: ProfileFile) -> tuple[Model | None, list[ModelLayer]]:
 def _tensor_timing(tensor: TensorEntry, layer: ModelLayer, share: float) -> TensorTiming:
     backward_ps = parse_time_ps(tensor.backward)
     forward_ps = round(share * backward_ps) if tensor.forward is None else parse_time_ps(tensor.forward)
-    return TensorTiming(layer.name, layer.shape, layer.sparse, forward_ps, backward_ps, layer.values)
+    return TensorTiming(layer.name, layer.shape, layer.sparse, forward_ps, backward_ps, layer.rows)
 
 
 def with_batch(profile: ComputeProfile, batch: int) -> ComputeProfile:

@@ -25,7 +25,7 @@ class TensorTiming(Shaped):
     sparse: bool  # Whether a mini-batch touches only some rows of it
     forward_ps: int  # What its layer's forward pass takes, 0 where another parameter of the layer has it
     backward_ps: int  # From when the gradient before it was ready, or backward began, until its own is
-    values: int = 0  # Activations of its layer for one sample, of a table its rows read and written; 0 if not known
+    rows: int = 0  # Rows that one sample looks up, of a table; 0 where that is not known
 
 
 @dataclass(frozen=True, slots=True)

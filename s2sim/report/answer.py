@@ -232,7 +232,8 @@ def alternative_lines(result: Result) -> list[str]:
             factors = {name: here[name] / time_s for name, time_s in each.time_s.items() if time_s}
             costs = ", ".join(f"{name} {fmt.factor_text(factor)}" for name, factor in factors.items())
             # Rounds in step leave shared links idle while all wait for latencies.
-            quicker = "; out of step, ranks send while others wait" if min(factors.values(), default=1) < _SEEN else ""
+            quick = min(factors.values(), default=1) < _SEEN
+            quicker = "; below 1.00x ranks out of step, or another choice of the library, are quicker" if quick else ""
             lines.append(f"Without the faults: {times}; with them each takes as many times as long: {costs}{quicker}.")
         else:
             own = f"{result.verdict.best} {format_seconds(here[result.verdict.best])}"

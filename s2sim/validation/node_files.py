@@ -53,6 +53,11 @@ class NodeFacts:
             return self
         joined = Counter(self.pairs)
         counts = sorted(joined[pair] for pair in combinations(range(self.gpus), 2))
+        if not counts[0]:
+            raise S2SimError(
+                f"{self.origin}: NVLinks join some pairs of GPUs to switches and others not: describe those that they "
+                "join alone"
+            )
         return replace(self, links=counts[0] or None, pairs=(), assumed=(*self.assumed, *_least("NVLinks", counts)))
 
     @property

@@ -136,7 +136,7 @@ class RouteTable:
 
     def forget(self) -> None:
         """Empty the caches, of which timers may need little more."""
-        self._found, self._packed, self._within = {}, {}, {}
+        self._found, self._packed, self._within, self._apart = {}, {}, {}, {}
         self._crossings = self._packed_crossings = 0
         self.sent = PatternCache()
 

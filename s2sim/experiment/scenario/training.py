@@ -288,8 +288,7 @@ class TrainingIteration:
         """The profile's parameters as a layer table, in the order of forward."""
         profile = self.profile
         groups = tuple(
-            LayerGroup(each.name, each.shape, sparse=each.sparse, values=each.values)
-            for each in reversed(profile.tensors)
+            LayerGroup(each.name, each.shape, sparse=each.sparse, rows=each.rows) for each in reversed(profile.tensors)
         )
         counted = PublishedCount(profile.parameters, 0.0, "user", f"parameters of the profile {profile.name}")
         table = LayerTable(f"parameters of the profile {profile.name}", "user", profile.source, groups, counted)
