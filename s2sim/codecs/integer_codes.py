@@ -32,15 +32,7 @@ def elias_words(numbers: Array) -> tuple[NDArray[np.uint64], Ints]:
     >>> [f"{word:0{width}b}" for word, width in zip(words.tolist(), widths.tolist())]
     ['0', '100', '110', '101000', '1110010']
     """
-    short_words, short_widths = _short_codes()
-    at = np.minimum(numbers, _TABLE_NUMBERS - 1)
-    words, widths = short_words.take(at), short_widths.take(at)
-    long = np.flatnonzero(numbers >= _TABLE_NUMBERS)
-    words[long], widths[long] = _words(numbers[long].astype(np.int64))
-    return words, widths
-
-
-def _words(rest: Ints) -> tuple[NDArray[np.uint64], Ints]:
+    rest = numbers.astype(np.int64)
     words, widths = np.zeros(len(rest), np.uint64), np.ones(len(rest), np.int64)
     while (more := np.flatnonzero(rest > 1)).size:
         number = rest[more]
@@ -53,17 +45,11 @@ def _words(rest: Ints) -> tuple[NDArray[np.uint64], Ints]:
 
 
 @cache
-def _short_codes() -> tuple[NDArray[np.uint64], Ints]:
-    """Return words and widths of the numbers that are looked up; 0 has none."""
-    return _words(np.arange(_TABLE_NUMBERS))
-
-
-@cache
 def _short_numbers() -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Return for every 16 bits the number whose code they begin with and that code's width; 0 if they do not end it."""
     numbers, lengths = np.zeros((2, 1 << _TABLE_BITS), np.int32)
-    words, widths = (array[1:].tolist() for array in _short_codes())
-    for number, (word, width) in enumerate(zip(words, widths, strict=True), 1):
+    words, widths = elias_words(np.arange(1, _TABLE_NUMBERS))
+    for number, (word, width) in enumerate(zip(words.tolist(), widths.tolist(), strict=True), 1):
         rest = _TABLE_BITS - width
         numbers[word << rest : (word + 1) << rest] = number
         lengths[word << rest : (word + 1) << rest] = width
