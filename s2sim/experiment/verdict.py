@@ -7,13 +7,7 @@ from s2sim import units
 from s2sim.experiment.break_even import LOWEST_BPS, BreakEvenScan
 from s2sim.experiment.choice import ONLY_TRAINING, WORTHWHILE, Candidate, Choice, candidates_of, choose
 from s2sim.experiment.judgement import judge
-from s2sim.experiment.robustness import (
-    IntervalRobustness,
-    find_sensitive_constants,
-    interval_robustness,
-    interval_texts,
-    over_workers,
-)
+from s2sim.experiment.robustness import find_sensitive_constants, interval_robustness, interval_texts, over_workers
 from s2sim.experiment.row_parts import CountPays, Flip, Verdict
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_state import RunState
@@ -99,6 +93,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
     baseline = next(each for each in candidates if each.baseline)
     best = choice.best.name if choice.decision == "use" else baseline.name
     sure = interval_robustness(rows, candidates, known.max_error) if len(rows) > 1 and dense.workers > 1 else None
+    unsure = f"how far off times may be is not known with {known.unsure}" if known.unsure else ""
     if dense.workers == 1:
         lines: tuple[str, ...] = ("Do not compress: 1 worker communicates nothing.",)
     elif len(rows) == 1:
@@ -107,7 +102,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
         lines = (
             _action_line(choice, candidates, dense, known),
             _gain_line(choice, baseline, dense, known, interval_texts(rows)),
-            _sensitivity_line(choice, known, _surety_text(sure, best, choice, known)),
+            _sensitivity_line(choice, known, unsure if sure is None else sure.sentence(best, choice.decision)),
         )
     lossy = choice.lossy or (None if choice.without is None else choice.without.lossy)
     return Verdict(
@@ -127,12 +122,6 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
         probability=None if sure is None else sure.share_of(best),
         pays_over=known.pays_over,
     )
-
-
-def _surety_text(sure: IntervalRobustness | None, best: str, choice: Choice, known: VerdictContext) -> str:
-    if sure is not None:
-        return sure.sentence(best, choice.decision)
-    return f"how far off times may be is not known with {known.unsure}" if known.unsure else ""
 
 
 def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, known: VerdictContext) -> str:
