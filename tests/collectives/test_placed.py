@@ -35,6 +35,16 @@ def test_channels_are_those_of_the_gpus_in_use_on_the_node_with_the_fewest(worke
     assert graph.channels * graph.between == pytest.approx(interfaces * 50, rel=0.1)
 
 
+@pytest.mark.parametrize(
+    "name", ["aws-p5", "aws-p5en", "aws-p4d", "dgx-h100", "rail-optimised", "perlmutter", "gh200-4"]
+)
+def test_channels_of_whole_nodes_are_those_of_all_interfaces(name):
+    shape = load_shape(name)
+    node = shape.nodes[0]
+    graph = channel_graph(build_cluster(shape, 2 * node.gpus), "hopper")
+    assert graph.channels in (node.nics, 2 * node.nics)
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("placement", ["round-robin", "random"])
 def test_rings_and_chains_go_node_by_node_wherever_ranks_are_placed(kind, placement):

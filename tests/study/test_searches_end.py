@@ -141,6 +141,15 @@ def test_a_library_of_another_vendor_is_warned_of(topology, library, right):
         s2sim.run(topology, workers=8, reducers=["fp16"], trace=TRACE, break_even=False, library=library)
 
 
+def test_a_delay_shifts_intervals_and_leaves_the_probability():
+    asked = {"topology": "tcp-10g", "workers": 8, "reducers": ["union", "fp16"], "trace": TRACE, "break_even": False}
+    alone, late = (s2sim.run(**asked, faults=faults) for faults in ((), ("slow-rank:rank=3,delay=10ms",)))
+    assert late.verdict.probability == pytest.approx(alone.verdict.probability, abs=0.05)
+    for before, after in zip(alone.results, late.results, strict=True):
+        assert after.band.low_s >= 0.01
+        assert after.band.high_s - after.band.low_s == pytest.approx(before.band.high_s - before.band.low_s, rel=0.2)
+
+
 def test_the_rate_that_limits_is_where_the_plateau_begins():
     """One link of 100 Gbps: faster interfaces gain 1.6 % somewhere far above, by another protocol."""
     fixed = ("link.node1.nic0.out.rate=100Gbps",)

@@ -142,16 +142,22 @@ def test_the_matrix_of_nvidia_smi(imported, gpus, links, near, rate, path):
     assert "transport ib-verbs, by the name mlx5_0" in " ".join(found.assumed)
 
 
-@pytest.mark.parametrize(
-    ("of_last", "kind"), [("NV16", "16 NVLinks each to switches"), ("SYS", "0 links between them")]
-)
-def test_links_to_switches_that_differ_are_the_least(imported, of_last, kind):
-    lines = [line.replace("NV18", of_last) if line.startswith("GPU7") else line for line in node_matrix().split("\n")]
+def matrix_of_last(joined):
+    """Return a matrix of eight H100, of which the last is joined to the others otherwise."""
+    lines = [line.replace("NV18", joined) if line.startswith("GPU7") else line for line in node_matrix().split("\n")]
     column = re.compile(r"^(GPU\d(?:\t[^\t]+){7}\t)NV18")
-    text = "\n".join(column.sub(rf"\g<1>{of_last}", line) for line in lines)
-    found, _ = imported(text, gpu="h100", nic_rate="400Gbps")
-    assert kind in found.understood
-    assert f"NVLinks of GPUs differ: {kind.split()[0]} of the least are taken for all" in found.assumed
+    return "\n".join(column.sub(rf"\g<1>{joined}", line) for line in lines)
+
+
+def test_links_to_switches_that_differ_are_the_least(imported):
+    found, _ = imported(matrix_of_last("NV16"), gpu="h100", nic_rate="400Gbps")
+    assert "16 NVLinks each to switches" in found.understood
+    assert "NVLinks of GPUs differ: 16 of the least are taken for all" in found.assumed
+
+
+def test_a_gpu_without_the_links_that_others_have_is_refused(imported):
+    with pytest.raises(S2SimError, match="describe those that they join alone"):
+        imported(matrix_of_last("SYS"), gpu="h100", nic_rate="400Gbps")
 
 
 def test_pairs_that_share_no_more_links_than_a_gpu_has_are_a_mesh(imported):
