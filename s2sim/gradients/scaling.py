@@ -244,10 +244,15 @@ def shrink_to_layers(
 
 
 def _hold_less(table: RowSparse, most: float) -> RowSparse:
-    """Return a table of which a rank holds a share ``most`` of the rows at most, and one row: by a hash of each row."""
+    """Return a table of which a rank holds a share ``most`` of the rows at most, and one row.
+
+    A hash of each row and its first value chooses them: rows that a mini-batch looks up once each are others on each
+    rank, so that ranks share fewer than those of the trace.
+    """
     if len(table.rows) <= most * table.shape[0]:
         return table
-    words = splitmix64(table.rows.astype(np.uint64))
+    first = np.ascontiguousarray(table.values.reshape(len(table.rows), -1)[:, 0], np.float32).view(np.uint32)
+    words = splitmix64(table.rows.astype(np.uint64) << np.uint64(32) | first)
     kept = words <= max(int(words.min()), int(most * table.shape[0] / len(table.rows) * 2**64))
     return RowSparse(table.rows[kept], table.values.reshape(len(table.rows), -1)[kept], table.shape)
 
