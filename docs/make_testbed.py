@@ -6,8 +6,11 @@ from math import isinf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from s2sim.report.figures.charts import figure_of_panels, set_log_scales, share_legend, times_figure
-from s2sim.report.figures.style import GREY, SMALL_SIZE, figure_bytes, figure_style
+from matplotlib.figure import Figure
+
+from s2sim.report.figures.charts import set_log_scales, times_figure
+from s2sim.report.figures.labels import write_legend
+from s2sim.report.figures.style import GREY, SMALL_SIZE, TEXT_SIZE, WIDTH, figure_bytes, figure_style
 from s2sim.report.format import group_by
 from s2sim.report.log_comparison import comparison_grids, comparison_lines, rate_text
 from s2sim.testbed.measured import read_measured, resolve_testbeds_folder
@@ -18,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
     from s2sim.report.grid import Grid
     from s2sim.validation.testbed import ComparedTime, PredictionComparison
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
 PAGE = Path(__file__).parent / "testbed.md"
 IMAGES = Path(__file__).parent / "images"
 _COLUMNS = 3
+_PANEL, _AROUND = 2.1, 0.9  # Inches of a row of panels, and of title and legend
 _DENSE = "dense"
 CALIBRATED_ON = "w4-200mbps"
 HEAD = f"""# Predicted and measured on a testbed
@@ -100,7 +103,9 @@ def gains_figure(result: PredictionComparison) -> Figure | None:
     rows = -(-len(shown) // _COLUMNS)
     with figure_style():
         title = "Dense's time over the reducer's: measured (dots) and predicted (lines); above 1 it pays"
-        figure, grid = figure_of_panels(title, rows, _COLUMNS)
+        figure = Figure((WIDTH, _PANEL * rows + _AROUND), layout="constrained")
+        figure.suptitle(title, fontsize=TEXT_SIZE)
+        grid = figure.subplots(rows, _COLUMNS, sharex=True, sharey=True, squeeze=False)
         for axes, (key, group) in zip(grid.flat, shown.items(), strict=False):
             for number, name in enumerate(names):
                 own = sorted((point for point in group if point.what == name), key=lambda point: point.rate_Bps)
@@ -112,7 +117,8 @@ def gains_figure(result: PredictionComparison) -> Figure | None:
             axes.yaxis.set_major_formatter(lambda gain, _: f"{gain:g}")
         for axes in list(grid.flat)[len(shown) :]:
             axes.set_visible(False)
-        share_legend(figure, list(grid.flat), names)
+        lines = {line.get_label(): line for axes in grid.flat for line in axes.lines}
+        write_legend(figure, [lines[name] for name in names if name in lines])
     return figure
 
 

@@ -133,9 +133,10 @@ class RateReplays:
 
         Where hardly anything is gained over a wide range of rates, such as by another protocol, that begins below it.
         """
-        high = self._flat_from(lowest_Bps, highest_Bps, _HARDLY_FASTER)
-        exact = self._flat_from(high / _CEILING_PRECISION, highest_Bps, _FLAT)
-        high = high if exact > _WIDE * high else exact
+        most_ps = self.phase_at(highest_Bps, self._dense)
+        high = self._flat_from(lowest_Bps, highest_Bps, _FLAT * most_ps)
+        if self.phase_at(high / _WIDE, self._dense) <= _HARDLY_FASTER * most_ps:
+            high = self._flat_from(lowest_Bps, high / _WIDE, _HARDLY_FASTER * most_ps)
         if high == highest_Bps or high <= lowest_Bps * _CEILING_PRECISION:
             return None
         fastest = self._executed(highest_Bps, self._dense)
@@ -144,9 +145,8 @@ class RateReplays:
             return None
         return high, f"{_LINKS.get(busiest.kind, 'a link between switches')} at {format_bytes(busiest.rate_Bps)}/s"
 
-    def _flat_from(self, low_Bps: float, highest_Bps: float, factor: float) -> float:
-        """Return the least rate, to 2 %, at which dense takes at most ``factor`` times as long as at the highest."""
-        most_ps, high_Bps = factor * self.phase_at(highest_Bps, self._dense), highest_Bps
+    def _flat_from(self, low_Bps: float, high_Bps: float, most_ps: float) -> float:
+        """Return the least rate between two, to 2 %, at which dense takes at most so many picoseconds."""
         while high_Bps > low_Bps * _CEILING_PRECISION:
             middle = sqrt(low_Bps * high_Bps)
             if self.phase_at(middle, self._dense) <= most_ps:

@@ -141,7 +141,8 @@ class ProfileSource:
         if batch < 1:
             raise S2SimError(f"a mini-batch of {batch} is none: ask for at least 1")
         if file.efficiency is not None:
-            own = self.gpu  # Of the catalogue, also where another is asked for
+            # Of the catalogue, also where another is asked for.
+            own = gpu if gpu is not None and gpu.name == file.gpu else self.gpu
             stated = float(file.efficiency.value) * relative_efficiency(precision, file.precision)
             return computed_profile(
                 self.model,

@@ -75,13 +75,15 @@ def may_be_recommended(rows, max_error):
             and loss(other) <= loss(row)
             and (time_s(other), loss(other)) != (time_s(row), loss(row))
             and (other.assumes is None or row.assumes is not None)
+            # What gains for sure is not given up for what may not gain.
+            and (other is dense or longest_s(other) < time_s(dense) or longest_s(row) >= time_s(dense))
             for other in [*able, dense]
         )
     ]
     sure = [row for row in unbeaten if longest_s(row) < time_s(dense)]
     gaining = [row for row in sure if is_exact(row) and time_s(row) * 1.01 <= time_s(dense)]
     exact = [row for row in gaining if time_s(row) <= 1.01 * min(map(time_s, gaining))]
-    quickest_s = min(time_s(row) for row in [*unbeaten, dense] if row is dense or is_exact(row))
+    quickest_s = min(time_s(row) for row in [*sure, dense] if row is dense or is_exact(row))
     lossy = [row for row in sure if not is_exact(row) and time_s(row) * 1.01 <= quickest_s]
     lossy = [row for row in lossy if row.assumes is None] or lossy
     if max_error is None:

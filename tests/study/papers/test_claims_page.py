@@ -15,7 +15,7 @@ DOCS = Path(__file__).parents[3] / "docs"
 JUDGED = {
     "gtopk": (2, 7, 0, 0),
     "ok-topk": (2, 0, 1, 1),
-    "omnireduce": (4, 4, 1, 2),
+    "omnireduce": (2, 6, 1, 2),
     "powersgd": (6, 4, 0, 0),
     "spardl": (4, 0, 0, 1),
     "topka2a": (5, 0, 0, 0),
