@@ -289,7 +289,8 @@ class Log(ProgressWatcher):
         self._done += steps
         if monotonic() - self._logged_s >= LOG_EVERY_S:
             self._logged_s = monotonic()
-            sys.stderr.write(f"s2sim: {printable(self._what)}, {self._done} of {self._total}\n")
+            of = f" of {self._total}" if self._total else ""
+            sys.stderr.write(f"s2sim: {printable(self._what)}, {self._done}{of}\n")
 
 
 class Bar(ProgressWatcher):

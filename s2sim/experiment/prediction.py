@@ -352,11 +352,11 @@ def _library_band(executed: ExecutedRecording, least_s: float) -> tuple[Band | N
         drawn_ps = drawn_ps + (launch.end_ps - launch.start_ps) * shipped_factors(run, demand.buffer_bytes)
     longer = drawn_ps / lengths_ps
     if iterations is None:
-        sent_ps = executed.replay.communication_ps
+        network_ps = executed.replay.communication_ps
         if executed.scenario.faults:
             # What a slow rank is late is no part of what the network takes.
-            sent_ps = min(sent_ps, lengths_ps // executed.replay.steps)
-        more_ps = (longer - 1) * sent_ps
+            network_ps = min(network_ps, lengths_ps // executed.replay.steps)
+        more_ps = (longer - 1) * network_ps
     else:
         parts = iterations.typical
         exposed_ps, hidden_ps = parts.exposed_communication, parts.hidden_communication

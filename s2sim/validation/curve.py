@@ -7,14 +7,13 @@ from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
 import numpy as np
-from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic import BeforeValidator, Field
 
 from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand, all_to_all_demand, make_demand
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import S2SimError, suggest_nearest
 from s2sim.files import MAX_SHOWN_CHARACTERS, data_directory, read_table, user_path
-from s2sim.libraries.constants import read_version
 from s2sim.validation.compare_log_result import LARGE_BYTES
 from s2sim.validation.harness import MAX_GPUS, Count, OrEmpty, read_index
 from s2sim.validation.node_files import names
@@ -30,13 +29,6 @@ INDEX = "index.csv"
 _POINT_COLUMNS = ("size_bytes", "time_us")
 # Bytes, and seconds: what is beyond is a slip of the pen.
 _MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
-
-
-def _check_version(text: str) -> str:
-    # Some sources name software without its version, as "rccl" and "NGC 25.04 container".
-    if text and not read_version(text) and not any(name in text.lower() for name in ("ccl", "ngc", "mpi", "gloo")):
-        raise ValueError("it has no version: write for example 2.21.5")
-    return text
 
 
 def collective_kind(machine: "MeasuredMachine") -> Kind:
@@ -100,7 +92,7 @@ class MeasuredMachine:
     transport: _Word
     doubt: str  # Why times cannot follow from this row
     protocol: _Word = ""  # What the library was set to, as ``min_channels``
-    nccl_version: Annotated[str, AfterValidator(_check_version)] = ""
+    nccl_version: str = ""
     date: str = ""
     min_channels: OrEmpty[Annotated[int, Field(ge=1, le=2**10)]] = None
     qps: OrEmpty[Annotated[int, Field(ge=1, le=2**10)]] = None

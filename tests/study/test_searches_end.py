@@ -1,6 +1,7 @@
 """Searches over rates change what an override changes, and end where nothing can run; the answer stays."""
 
 import re
+from dataclasses import replace
 
 import pytest
 
@@ -8,6 +9,7 @@ import s2sim
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment import run as experiment_run
 from s2sim.experiment.rate_curve import limiting_rate, rate_of
+from s2sim.experiment.scenario.cluster import resolve_machines
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 
@@ -148,6 +150,12 @@ def test_a_delay_shifts_intervals_and_leaves_the_probability():
     for before, after in zip(alone.results, late.results, strict=True):
         assert after.band.low_s >= 0.01
         assert after.band.high_s - after.band.low_s == pytest.approx(before.band.high_s - before.band.low_s, rel=0.2)
+
+
+def test_a_topology_that_names_no_library_has_that_of_its_gpu():
+    shape = load_shape("leaf-spine")
+    for gpu, library in (("mi300x", "rccl"), ("h100", "nccl")):
+        assert resolve_machines(replace(shape, library=None, gpu=gpu), ()).library.name == library
 
 
 def test_the_rate_that_limits_is_where_the_plateau_begins():

@@ -313,19 +313,29 @@ def test_an_index_that_is_no_text_is_refused(tmp_path):
 
 
 def test_rows_that_cannot_be_read_count_apart(tmp_path, capsys):
-    damaged = ({"launch": "xx"}, {"nccl_version": "abc"}, {"quality": "whatever"}, {"ranks": "two"})
+    damaged = ({"launch": "xx"}, {"quality": "whatever"}, {"ranks": "two"})
     curves = [row(), *(row(id=f"odd{number}", system="there", **cells) for number, cells in enumerate(damaged))]
     folder = write_folder(tmp_path / "curves", *((cells, points((MIB, 1))) for cells in curves))
     result = run_validation(str(folder), fit=False)
     assert result.what == "1 curves of 1 sources in curves"
-    assert [result.apart.doubtful.curves, result.apart.suspect.curves, result.apart.unreadable.curves] == [0, 0, 4]
+    assert [result.apart.doubtful.curves, result.apart.suspect.curves, result.apart.unreadable.curves] == [0, 0, 3]
     assert [item.group.name for item in result.by_class if item.kind == "launch"] == ["gpu"]
     assert main(["dev", "validate", str(folder), "--no-fit"]) == 0
     out = capsys.readouterr().out
     assert "apart: doubtful or suspect" not in out
-    assert "cannot be read     0/4" in out
-    for part in ("launch: 'xx'", "nccl_version: 'abc': it has no version", "quality: 'whatever'", "ranks: 'two'"):
+    assert "cannot be read     0/3" in out
+    for part in ("launch: 'xx'", "quality: 'whatever'", "ranks: 'two'"):
         assert len(re.findall(f"Not predicted: odd.*{part}", out)) == 1
+
+
+def test_software_without_a_version_is_that_of_its_date(tmp_path):
+    """Sources name it in prose, such as "NGC 25.04 container"."""
+    named = ("", "as it came", "container of the vendor")
+    folder = write_folder(
+        tmp_path / "curves", *((row(id=f"c{at}", nccl_version=text), points((MIB, 1))) for at, text in enumerate(named))
+    )
+    predicted = {curve.points[0].predicted_s for curve in run_validation(str(folder), fit=False).curves}
+    assert len(predicted) == 1
 
 
 @pytest.mark.parametrize(

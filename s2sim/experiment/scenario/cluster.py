@@ -223,8 +223,8 @@ def gpu_corners(gpu: Gpu) -> Iterator[Gpu]:
         yield corner
 
 
-# Where neither an option nor the topology says: GPU clusters run NCCL.
-_USUAL_LIBRARY, _USUAL_GPU = "nccl", "a100"
+# Where neither an option nor the topology says.
+_USUAL_GPU = "a100"
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,13 +267,14 @@ def resolve_machines(
         chosen = choose_library(text)
         return chosen if latency_holds_library else chosen.on(shape)
 
-    said_library = shape.library or _USUAL_LIBRARY
-    taken = choose(said_library if library is None else library)
     card = load_gpu((shape.gpu or _USUAL_GPU) if gpu is None else gpu)
+    usual = usual_library(card.name)
+    said_library = shape.library or usual
+    taken = choose(said_library if library is None else library)
     warn_of_vendor(taken, card.name)
     real = taken
     if real == IDEAL:
-        real = choose(_USUAL_LIBRARY if said_library == IDEAL.name else said_library)
+        real = choose(usual if said_library == IDEAL.name else said_library)
     asked = {"library": library, "gpu": gpu}
     for override, name in _machine_overrides(overrides):
         if asked[name] is not None:
