@@ -59,7 +59,11 @@ class QgZ(Reducer):
         local = rank if len(nodes.members) == 1 else rank.subgroup(nodes.mates(rank.index))
         owners = np.array([nodes.peers(place) for place in range(local.size)])
         blocks = _split(np.concatenate([parts[owner] for owner in owners.flat]), sizes[owners].sum(axis=1))
-        own, sums, arrived = yield from self._exchange(local, blocks, cost.VALUE_BYTES * len(vector), "parts in nodes")
+        lengths = list(map(len, blocks))
+        exchanged = self._exchange(local, blocks, cost.VALUE_BYTES * len(vector), "parts in nodes")
+        # Other ranks run before this one goes on.
+        del vector, parts, blocks
+        own, sums, arrived = yield from exchanged
         total, lost = sums, np.zeros_like(sums)
         if len(nodes.members) > 1:
             peers = rank.subgroup(owners[local.index].tolist())
@@ -73,7 +77,7 @@ class QgZ(Reducer):
 
         def sent() -> Gradient:
             """Return what others decode of this rank, less what is lost of the sums that it has taken."""
-            decoded = list(map(self._decode, own, map(len, blocks)))
+            decoded = list(map(self._decode, own, lengths))
             decoded[local.index] -= lost
             found = dict(zip(owners.flat, _split(np.concatenate(decoded), sizes[owners.flat]), strict=True))
             found[rank.index] -= total - widen(mean) * np.float32(rank.size)
@@ -88,8 +92,9 @@ class QgZ(Reducer):
         random = named_generator(group.seed, self.about.name, group.step, group.index)
         messages = [self._encode(vector, random) for vector in vectors]
         group.work(script.Work("encode", read_bytes + sum(map(len, messages))))
-        arrived = yield from group.all_to_all(messages, label=label, unequal=True)
         total = np.zeros(len(vectors[group.index]), np.float32)
+        del vectors
+        arrived = yield from group.all_to_all(messages, label=label, unequal=True)
         with reduction.refuse_overflow():
             for message in arrived:
                 total += self._decode(message, len(total))
@@ -183,16 +188,16 @@ class THC(Reducer):
         g, t_p = int(table[-1]), NormalDist().inv_cdf(1 - _OVERFLOWS / 2)
         unit = 2 * t_p / g * float(norm[0]) / max(1, blocks * _SIDE**2) ** 0.5  # Of a step of 1 in the table
         random = named_generator(rank.seed, "thc", rank.step, rank.index)
-        at = (rotated / unit + g / 2).clip(0, g) if unit else np.full_like(rotated, g / 2)
-        below = (np.searchsorted(table, np.arange(g + 1), "right") - 1).clip(0, len(table) - 2)[at.astype(np.intp)]
-        share = (at - table[below]) / (table[below + 1] - table[below])
-        codes = (below + (random.random(at.shape, np.float32) < share)).astype(np.uint8).reshape(-1)
+        # Parts that fit in the cache, and not more than a byte an element while other ranks run.
+        split = np.split(rotated, range(_SIDE, blocks, _SIDE))
+        del rotated
+        codes = np.concatenate([_to_codes(part, unit, random) for part in split]).reshape(-1)
+        del split
         rank.work(cost.write_codes(n, n * _BITS // 8))
 
         wide = np.min_scalar_type(g * rank.size)
-        values = table[codes].astype(wide)
         if self.where == "network":
-            total = yield from rank.all_reduce(values, label="values of the table")
+            total = yield from rank.all_reduce(table[codes].astype(wide), label="values of the table")
         else:
             bounds = script.chunk_bounds(blocks, rank.size) * _SIDE**2
             packed = [pack_integers(codes[start:stop], _BITS) for start, stop in pairwise(bounds.tolist())]
@@ -210,7 +215,16 @@ class THC(Reducer):
             vector = (_rotate(turned.reshape(-1, _SIDE**2)) * signs).reshape(-1)[:n]
             return from_flat_vector(vector, gradient)
 
-        return Reduced(rank.replicated(lambda: decode(total, rank.size)), sent=lambda: decode(values, 1))
+        return Reduced(rank.replicated(lambda: decode(total, rank.size)), sent=lambda: decode(table[codes], 1))
+
+
+def _to_codes(values: Floats32, unit: float, random: np.random.Generator) -> Bits:
+    """Return the codes of float32 values, rounded at random to multiples of the unit in the table, uint8 as many."""
+    table, g = _TABLE, int(_TABLE[-1])
+    at = (values / unit + g / 2).clip(0, g) if unit else np.full_like(values, g / 2)
+    below = (np.searchsorted(table, np.arange(g + 1), "right") - 1).clip(0, len(table) - 2)[at.astype(np.intp)]
+    share = (at - table[below]) / (table[below + 1] - table[below])
+    return np.asarray(below + (random.random(at.shape, np.float32) < share), np.uint8)
 
 
 def _rotate(blocks: Floats32) -> Floats32:
