@@ -21,6 +21,7 @@ from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.scenario.training import RankWork
 from s2sim.libraries.lowering import LoweredCall
 from s2sim.reducers.script import Call, HostSync, Recording, Work, ring_bytes, sum_over_ranks
+from s2sim.reducers.systems.dense import summed_dtype
 from s2sim.reducers.wrappers.error_feedback import feedback_work
 from s2sim.simulation.accounting import Iterations
 from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, in_hook, merge_recordings
@@ -143,7 +144,7 @@ class ExecutedRecording:
         """Return what a reducer has recorded on a cluster, with the costs of codecs that the scenario has."""
         training, scenario = scenario.training, scenario.for_codec(item.reducer.traits.name, item.recording.workers)
         costs = codec_costs(item.reducer, scenario.codec_as, 0 if training is None else training.host_loop_ps)
-        if scenario.gpu.hook_copy_Bps is not None:
+        if scenario.gpu.hook_copy_Bps is not None and summed_dtype(item.reducer) is None:
             # Of each value; half of it in encode and half in decode.
             taken_s = VALUE_BYTES / scenario.gpu.hook_copy_Bps
             taken_s += sum(work.bytes_moved for work in feedback_work(item.reducer, 1)) / scenario.gpu.stream_Bps
@@ -210,7 +211,7 @@ class ExecutedRecording:
         conditions = training.conditions(self.recording.workers, self.recording.steps, scenario.seed)
         # A hook on processors has one thread; what has no codec is left to DistributedDataParallel.
         scripts = (script for each in exchange for script in each.recording.distinct_scripts)
-        if scenario.gpu.hook_copy_Bps is not None and any(isinstance(step, Work) for step in chain(*scripts)):
+        if self.costs.copy_ps and any(isinstance(step, Work) for step in chain(*scripts)):
             exchange, conditions = in_hook(exchange), replace(conditions, one_at_a_time=True)
         return replay_iterations(
             exchange,

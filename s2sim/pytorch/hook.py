@@ -200,7 +200,14 @@ class HookState:
         def finished() -> None:
             future.set_result(tensors[names[0]] if buffer.is_sparse else buffer)
 
-        self._submit(PendingGradients(tensors, finished, future.set_exception, _event(buffer)), last=bucket.is_last())
+        if self._exchange.sums and not (buffer.is_sparse or buffer.is_cuda):
+            self._check_open()
+            self._drain()
+            self._exchange.post_sum(buffer, future)
+            self.step += bucket.is_last()
+        else:
+            handed = PendingGradients(tensors, finished, future.set_exception, _event(buffer))
+            self._submit(handed, last=bucket.is_last())
         if bucket.is_last():
             # Before DistributedDataParallel reads the futures, of which it changes the errors.
             engine = torch.autograd.Variable._execution_engine  # noqa: SLF001  (its own way to end backward)
@@ -248,9 +255,12 @@ class HookState:
             reducer.restore(from_tensors(kept))
         self.step = state["step"]
 
-    def _submit(self, handed: PendingGradients, *, last: bool) -> None:
+    def _check_open(self) -> None:
         if self._error is not None:
             raise S2SimError(f"no exchange is possible any more: {self._error}")
+
+    def _submit(self, handed: PendingGradients, *, last: bool) -> None:
+        self._check_open()
         sent, dense = self._exchange.step_bytes
         # The first step may send what later ones do not, or less than feedback will make of it.
         if sent > dense and self.step > 1 and self._rank == 0 and not self._sent_more:
@@ -265,17 +275,28 @@ class HookState:
             try:
                 self._exchange.take(handed, step, last=last)
             except Exception as error:  # noqa: BLE001  (whatever it is, who trains has to hear of it, and all who wait)
-                self._error = S2SimError(
-                    f"rank {self._rank} cannot reduce step {step} with {self.reducer}: {_first_line(error)}"
-                )
-                self._error.__cause__ = error
+                self._fail(error, step)
         if self._error is not None:
             self._exchange.fail(handed, self._error)
             raise self._error
 
-    def _settle(self) -> None:
+    def _fail(self, error: Exception, step: int) -> S2SimError:
+        text = f"rank {self._rank} cannot reduce step {step} with {self.reducer}: {_first_line(error)}"
+        self._error = S2SimError(text)
+        self._error.__cause__ = error
+        return self._error
+
+    def _drain(self) -> None:
+        """Wait for what the thread has been given."""
         if self._last is not None:
             self._last.result()
+
+    def _settle(self) -> None:
+        self._drain()
+        try:
+            self._exchange.finish_sums()
+        except Exception as error:
+            raise self._fail(error, self.step - 1) from error
 
     def _agreed_nodes(self, members: Members) -> list[int]:
         """Return the number of each rank's node; raise if the arguments of ranks differ."""

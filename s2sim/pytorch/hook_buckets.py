@@ -7,7 +7,7 @@ import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -16,10 +16,11 @@ from s2sim.codecs import floats
 from s2sim.errors import OptionError, S2SimError, S2SimWarning, suggest_nearest
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
 from s2sim.gradients.synthetic import load_trace
-from s2sim.pytorch.members import Members, hook_members
+from s2sim.pytorch.members import Members, hook_members, make_options
 from s2sim.pytorch.rank import reduce_here
 from s2sim.reducers.rank import GradientDtype, Reducer
 from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.systems.dense import summed_dtype
 from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.seeds import bucket_seed
 
@@ -105,8 +106,20 @@ class PendingGradients:
         self.left = len(self.tensors)
 
 
+class PendingSum(NamedTuple):
+    """A bucket of DistributedDataParallel in an all-reduce."""
+
+    buffer: torch.Tensor  # This rank's gradients, and their mean in the end
+    sent: torch.Tensor  # In the type that travels, and their sum in the end
+    works: tuple[Any, ...]
+    future: torch.futures.Future[torch.Tensor]
+
+
 class BucketExchanger:
-    """One rank's buckets; all ranks hand in the same parameters in the same order."""
+    """One rank's buckets; all ranks hand in the same parameters in the same order.
+
+    Gradients that are only summed, in a type that travels, need no buckets of their own: ``sums`` says whether.
+    """
 
     def __init__(self, layout: BucketLayout, reducer: Reducer, members: Members, seed: int) -> None:
         self._layout = layout
@@ -120,6 +133,56 @@ class BucketExchanger:
         self._layers: dict[str, Layer] = {}
         self._from: dict[str, PendingGradients] = {}
         self._left = list(self.reducers)
+        self._summed = summed_dtype(next(iter(self.reducers.values())))
+        self._pending: list[PendingSum] = []
+
+    @property
+    def sums(self) -> bool:
+        """Whether `post_sum` does what the reducer does."""
+        return self._summed is not None
+
+    def post_sum(self, buffer: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
+        """Post the all-reduce of a bucket, float32 or bfloat16 of shape (n,), whose mean ``future`` is to have."""
+        import torch
+
+        begun_s, members = time.perf_counter(), self.members
+        if self._summed == "fp32":
+            sent = buffer.to(torch.float32, copy=True)
+        else:
+            sent = (buffer.float() / members.size).to(torch.float16 if self._summed == "fp16" else torch.bfloat16)
+        works = () if members.size == 1 else (members.handle.allreduce([sent], make_options("Allreduce", "sum")),)
+        self._pending.append(PendingSum(buffer, sent, works, future))
+        self.reducing_s += time.perf_counter() - begun_s
+
+    def finish_sums(self) -> None:
+        """Wait for all posted sums, and write means to their buckets, which are not numbers if a gradient was none."""
+        pending, self._pending = self._pending, []
+        try:
+            for each in pending:
+                each.future.set_result(each.buffer.copy_(self._mean(each)))
+        except Exception as error:
+            for each in pending:
+                if not each.future.done():
+                    set_exception: Callable[[Any], None] = each.future.set_exception
+                    set_exception(error)
+            raise
+
+    def _mean(self, pending: PendingSum) -> torch.Tensor:
+        """Wait for a sum, and return the mean."""
+        import torch
+
+        begun_s = time.perf_counter()
+        for work in pending.works:
+            work.wait()
+        self.waited_s += time.perf_counter() - begun_s
+        mean = pending.sent / self.members.size if self._summed == "fp32" else pending.sent.float()
+        # So it is on all ranks, which agree why.
+        if not bool(torch.isfinite(mean).all()):
+            if not self._agree(broken=not bool(torch.isfinite(pending.buffer).all())):
+                raise S2SimError(f"a sum overflows {self._summed}: scale the gradients down")
+            mean.fill_(torch.nan)
+        self.reducing_s += time.perf_counter() - begun_s
+        return mean
 
     def take(self, handed: PendingGradients, step: int, *, last: bool) -> None:
         """Reduce all buckets that are complete with these gradients; with the last ones of a step all have to be."""
@@ -155,14 +218,18 @@ class BucketExchanger:
                 each.failed(error)
         self._from, self._layers = {}, {}
 
+    def _agree(self, *, broken: bool) -> bool:
+        """Return whether it is so on any rank."""
+        return bool(self.members.all_reduce(np.array([broken], np.uint8), "max").wait()[0])
+
     def _reduce(self, names: tuple[str, ...], step: int) -> Gradient:
         own = Gradient(names, tuple(self._layers[name] for name in names))
         finite = all(bool(np.isfinite(stored(layer)).all()) for layer in own.layers)
         begun_s = time.perf_counter()
-        broken = self.members.all_reduce(np.array([not finite], np.uint8), "max").wait()
+        broken = self._agree(broken=not finite)
         agreed_s = time.perf_counter() - begun_s
         # What one rank could not recover from, none may begin.
-        if broken[0]:
+        if broken:
             return Gradient(own.names, tuple(np.full(layer.shape, np.nan, np.float32) for layer in own.layers))
         # Warnings on the whole gradient were shown before the first step; a part may cause more.
         quiet = warnings.catch_warnings(action="ignore", category=S2SimWarning)
@@ -302,7 +369,11 @@ def time_codecs(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Calla
             handed = PendingGradients(copies, lambda: None, lambda _: None)
             distributed.barrier()
             begin_s, waited_s = time.perf_counter(), exchanger.waited_s
-            exchanger.take(handed, step, last=True)
+            if exchanger.sums:
+                exchanger.post_sum(torch.cat([each.reshape(-1) for each in copies.values()]), torch.futures.Future())
+                exchanger.finish_sums()
+            else:
+                exchanger.take(handed, step, last=True)
             times_s.append(time.perf_counter() - begin_s - (exchanger.waited_s - waited_s))
         tell({"task": number, "seconds": times_s[_WARM_UPS:]})
     members.close()

@@ -118,11 +118,11 @@ class Members:
     def all_reduce(self, data: NDArray[Any], op: str) -> AsyncWork[NDArray[Any]]:
         """Combine arrays, 1-D and as long on all, by ``sum``, ``max`` or ``or``."""
         held = self.tensor(data)
-        return self._flight(lambda: self.handle.allreduce([held], _options("Allreduce", op)), held, data.dtype)
+        return self._flight(lambda: self.handle.allreduce([held], make_options("Allreduce", op)), held, data.dtype)
 
     def reduce(self, data: NDArray[Any], op: str, root: int) -> AsyncWork[NDArray[Any] | None]:
         """Combine arrays as `all_reduce`, for one member alone."""
-        held, options = self.tensor(data), _options("Reduce", op)
+        held, options = self.tensor(data), make_options("Reduce", op)
         options.rootRank = root
         flight = self._flight(lambda: self.handle.reduce([held], options), held, data.dtype)
         return flight if self.index == root else AsyncWork(flight.works, lambda: None)
@@ -131,7 +131,7 @@ class Members:
         """Combine arrays as `all_reduce`; of the result each member gets as large a part, in order."""
         held = self.tensor(data)
         out = held.new_empty(len(data) // self.size)
-        options = _options("ReduceScatter", op)
+        options = make_options("ReduceScatter", op)
         return self._flight(lambda: self.handle._reduce_scatter_base(out, held, options), out, data.dtype)
 
     def all_gather(self, data: NDArray[Any]) -> AsyncWork[list[NDArray[Any]]]:
@@ -189,7 +189,8 @@ class Members:
         self.size_headers.append(SizeHeader(kind, self.ranks, self.index, root, tuple(sizes_bytes), within))
 
 
-def _options(kind: str, op: str) -> Any:
+def make_options(kind: str, op: str) -> Any:
+    """Return the options of a process group's ``Allreduce``, ``Reduce`` or ``ReduceScatter``."""
     import torch.distributed as dist
 
     options = getattr(dist, f"{kind}Options")()

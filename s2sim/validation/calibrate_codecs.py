@@ -21,6 +21,7 @@ from s2sim.pytorch.launch import ProcessPlace, run_job
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Work
+from s2sim.reducers.systems.dense import summed_dtype
 from s2sim.reducers.wrappers.error_feedback import feedback_work
 from s2sim.testbed.measured import read_measured
 from s2sim.testbed.training import DENSE, PYTORCH
@@ -93,7 +94,7 @@ def calibrate_codecs(
     gradients = [trace.gradient(0, rank) for rank in range(_PROCESSES)]
     # Of one process that has a processor to itself.
     turns = max(1.0, _PROCESSES / usable_cores())
-    coded: list[tuple[str, list[Work], float, int]] = []
+    coded: list[tuple[str, list[Work], float, int, int]] = []
     for number, (text, names) in enumerate(tasks):
         parts = [Gradient(tuple(names), tuple(dict(each)[name] for name in names)) for each in gradients]
         reducer = make_reducer(text).fitted(parts, 0)
@@ -103,7 +104,8 @@ def calibrate_codecs(
             values = parts[0].size
             # Ranks wait for the slower of them in each step.
             took_s = float(np.median(np.max(seconds[number], axis=0))) / turns
-            coded.append((text, [*works, *feedback_work(reducer, values)], took_s, 4 * values))
+            copied = 4 * values if summed_dtype(reducer) is None else 0
+            coded.append((text, [*works, *feedback_work(reducer, values)], took_s, 4 * values, copied))
     return fit_codecs(coded)
 
 
@@ -116,15 +118,15 @@ def calibrate_hooks(folder: Path, training: str, progress: ProgressWatcher = SIL
             job.with_name(CODECS).write_text(calibrate_codecs(hooks, str(job.parent), progress).text, "utf-8")
 
 
-def fit_codecs(measured: Sequence[tuple[str, Sequence[Work], float, int]]) -> CodecCalibration:
+def fit_codecs(measured: Sequence[tuple[str, Sequence[Work], float, int, int]]) -> CodecCalibration:
     """Return constants that fit all reducers best, and by which factor each takes longer.
 
-    ``measured``: option string, work, seconds, and bytes of the dense gradient of each bucket.
+    ``measured``: option string, work, seconds, bytes of the dense gradient, and of these copied, of each bucket.
     """
     from scipy.optimize import lsq_linear
 
-    texts, works, times_s, sizes_bytes = zip(*measured, strict=True)
-    features = np.array([[*_sum_work(each), size] for each, size in zip(works, sizes_bytes, strict=True)], np.float64)
+    texts, works, times_s, sizes_bytes, copied = zip(*measured, strict=True)
+    features = np.array([[*_sum_work(each), size] for each, size in zip(works, copied, strict=True)], np.float64)
     measured_s = np.array(times_s)
     # In units of the usual ones, relative to what was measured; what no codec does stays as usual.
     matrix = np.concatenate([features * _USUAL_S / measured_s[:, None], _PULL * np.eye(len(_USUAL_S))])

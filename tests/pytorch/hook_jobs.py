@@ -119,7 +119,30 @@ def values(rank):
         found["seconds"] = [state.waited_s, state.reducing_s]
         found["spread"][state.reducer] = spread(model)
     found["simulated"] = {spec: far_from_simulation(rank, spec) for spec in ("s2:rows=1,cells=0.5", "random-k", "topk")}
+    found["sums"] = sums(rank)
     found |= cases(rank, plain)
+    return found
+
+
+def sums(rank):
+    """Return how far sums of DDP's buckets are from the reducer's program, and what becomes of those that overflow."""
+    found, summed_dtype = {}, exchange.summed_dtype
+    for spec in ("dense", "fp16", "dense:dtype=bf16"):
+        model, state, _ = train(rank, spec)
+        exchange.summed_dtype = lambda _: None
+        program, other, _ = train(rank, spec)
+        exchange.summed_dtype = summed_dtype
+        found[spec] = [difference(model, program), state._exchange.sums, other._exchange.sums, state.step]
+        found[spec].append(0 < state.waited_s < state.reducing_s)
+
+    model, state = prepared("fp16")
+    optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+    poison = loss_of(model, words_of(rank, 0)) * (float("inf") if rank == 1 else 1.0)
+    poison.backward()
+    broken = all(bool(parameter.grad.isnan().all()) for parameter in model.parameters())
+    found["not a number"] = [broken, one_step(model, optimizer, rank, 1)]
+    found["overflow"] = refusal((1e9 * loss_of(model, words_of(rank, 2))).backward)
+    found["afterwards"] = refusal(state.reduce_gradients)
     return found
 
 
@@ -309,7 +332,7 @@ def train_until_one_leaves(rank):
 
 def beside_backward(rank):
     """Return whether the last bucket is handed in while the first is reduced."""
-    model, state = prepared("dense")
+    model, state = prepared("union")
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
     # From the second step on there is more than one bucket.
     one_step(model, optimizer, rank, 0)

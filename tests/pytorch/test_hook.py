@@ -62,6 +62,20 @@ def test_a_bucket_is_reduced_as_the_simulated_one_with_the_same_draws(values):
         assert all(far < 1e-6 for _, far in rank["simulated"].values()), rank["simulated"]
 
 
+@pytest.mark.parametrize("spec", ["dense", "fp16", "dense:dtype=bf16"])
+def test_sums_of_the_buckets_of_ddp_have_the_bits_of_the_program(values, spec):
+    assert [rank["sums"][spec] for rank in values] == [[0, True, False, 10, True]] * 2
+
+
+def test_sums_that_are_not_finite_are_so_on_all_ranks_and_those_that_overflow_an_error(values):
+    for rank in values:
+        broken, loss = rank["sums"]["not a number"]
+        assert broken
+        assert np.isfinite(loss)
+        assert "cannot reduce step 2 with fp16: a sum overflows fp16" in rank["sums"]["overflow"]
+        assert "no exchange is possible any more" in rank["sums"]["afterwards"]
+
+
 def test_lossy_reducers_learn_and_ranks_stay_together(values):
     for rank in values:
         for name, losses in rank["lossy"].items():

@@ -13,7 +13,7 @@ from s2sim.codecs.floats import NARROW, Float8, encode_scaled, from_float8, full
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, average
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
+from s2sim.reducers.rank import GradientDtype, Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.script import Work
 from s2sim.reducers.shared import gathered
 from s2sim.seeds import named_generator
@@ -33,11 +33,11 @@ class Dense(Reducer):
     @property
     def traits(self) -> Traits:
         """Rounding to fewer bytes than gradients are held in is what it loses, if anything."""
-        loses = self._sent in NARROW and self._sent != self.held
-        formula = "4n(P-1)/P" if self._sent in NARROW else self.about.formula
+        loses = self.sent_dtype in NARROW and self.sent_dtype != self.held
+        formula = "4n(P-1)/P" if self.sent_dtype in NARROW else self.about.formula
         if self.collective is not None:
             formula = f"what {self.collective} sends"
-        baseline = self.about.baseline and self.collective is None and self._sent == self.held
+        baseline = self.about.baseline and self.collective is None and self.sent_dtype == self.held
         return replace(self.about, baseline=baseline, lossless=not loses, rounds_only=loses, formula=formula)
 
     @property
@@ -45,20 +45,21 @@ class Dense(Reducer):
         return self.collective
 
     @property
-    def _sent(self) -> str:
+    def sent_dtype(self) -> Literal["fp32", "bf16", "fp16"]:
+        """The type that travels."""
         return self.dtype or self.held
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        if self._sent in NARROW:
-            return (yield from reduce_narrow(rank, gradient, NARROW[self._sent]))
+        if self.sent_dtype in NARROW:
+            return (yield from reduce_narrow(rank, gradient, NARROW[self.sent_dtype]))
         total = yield from rank.all_reduce(gradient, label="gradient", spreads=True)
         return Reduced(rank.replicated(lambda: average(total, rank.size)), sent=lambda: gradient)
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
-        return tuple(range(len(gradient.layers))) if self._sent in NARROW else ()
+        return tuple(range(len(gradient.layers))) if self.sent_dtype in NARROW else ()
 
     def options(self) -> dict[str, Any]:
-        return {"dtype": self._sent, "collective": self.collective}
+        return {"dtype": self.sent_dtype, "collective": self.collective}
 
 
 @dataclass(slots=True)
@@ -77,6 +78,13 @@ class Fp16(Reducer):
         reduced = yield from reduce_narrow(rank, gradient, NARROW["fp16"])
         rank.work(cost.cast(gradient.size, "decode"))
         return reduced
+
+
+def summed_dtype(reducer: Reducer) -> GradientDtype | Literal["fp16"] | None:
+    """Return the type in which a reducer's sums of whole gradients travel; None if it does anything else."""
+    if isinstance(reducer, Fp16):
+        return "fp16"
+    return reducer.sent_dtype if isinstance(reducer, Dense) and reducer.collective is None else None
 
 
 def reduce_narrow(rank: Rank, gradient: Gradient, dtype: np.dtype[Any]) -> Program:
