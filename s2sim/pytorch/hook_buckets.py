@@ -86,6 +86,11 @@ def from_tensors(value: Any) -> Any:
     return _map_leaves(value, lambda leaf: leaf.cpu().numpy().copy()[()] if isinstance(leaf, torch.Tensor) else leaf)
 
 
+def _all_finite(tensor: torch.Tensor) -> bool:
+    """Return whether a dense tensor has finite elements alone; an extreme is no number where an element is none."""
+    return not tensor.numel() or all(bool(extreme.isfinite()) for extreme in tensor.aminmax())
+
+
 def _values(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
     import torch
 
@@ -168,19 +173,18 @@ class BucketExchanger:
             raise
 
     def _mean(self, pending: PendingSum) -> torch.Tensor:
-        """Wait for a sum, and return the mean."""
+        """Wait for a sum, and return the mean, in the type that travels."""
         import torch
 
-        begun_s = time.perf_counter()
+        begun_s, found = time.perf_counter(), pending.sent
         for work in pending.works:
             work.wait()
         self.waited_s += time.perf_counter() - begun_s
-        mean = pending.sent / self.members.size if self._summed == "fp32" else pending.sent.float()
-        # So it is on all ranks, which agree why.
-        if not bool(torch.isfinite(mean).all()):
-            if not self._agree(broken=not bool(torch.isfinite(pending.buffer).all())):
+        if not _all_finite(found):  # So it is on all ranks, which agree why.
+            if not self._agree(broken=not _all_finite(pending.buffer)):
                 raise S2SimError(f"a sum overflows {self._summed}: scale the gradients down")
-            mean.fill_(torch.nan)
+            found.fill_(torch.nan)
+        mean = found.div_(self.members.size) if self._summed == "fp32" else found
         self.reducing_s += time.perf_counter() - begun_s
         return mean
 
