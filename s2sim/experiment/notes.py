@@ -293,6 +293,7 @@ def caveats_of(
         *([] if of_wire is None else [of_wire]),
         *_recorded_note(scenario),
         *_groups_note(scenario),
+        *_memory_note(scenario, executed[0]),
         *_few_ranks_note(scenario, recorded),
         *extrapolated_constants_notes(scenario.library, scenario, recorded[0].recording.workers, sent),
         *_missing_baselines_note(recorded),
@@ -323,6 +324,19 @@ def _few_ranks_note(scenario: ReducerScenario, recorded: Sequence[RecordedReduce
             which = f"errors of {names} are those of {few} of {ranks} ranks"
             notes.append(f"what ranks send follows from shapes; {which}, and {of_more}")
     return notes
+
+
+def _memory_note(scenario: ReducerScenario, executed: ExecutedRecording) -> list[str]:
+    """Return that a GPU cannot hold the model, if its memory is known."""
+    there_bytes = scenario.gpu.memory_bytes
+    if scenario.training is None or there_bytes is None or executed.rank_work.state_bytes <= there_bytes:
+        return []
+    profile, held = scenario.training.profile, format_bytes(executed.rank_work.state_bytes)
+    return [
+        f"this model does not fit: float32 parameters, gradients and optimizer states of {profile.model} take {held} of "
+        f"{format_bytes(there_bytes)} of {profile.gpu}, activations on top; --discipline fsdp divides them among ranks, "
+        "--groups tp=N,pp=N the model"
+    ]
 
 
 def _groups_note(scenario: ReducerScenario) -> list[str]:

@@ -57,6 +57,17 @@ def test_with_a_fast_network_dense_hides_and_nothing_beats_it_clearly():
 
 
 @pytest.mark.slow
+def test_a_model_that_no_gpu_holds_is_said_to_be_none_that_runs():
+    """Of 6.738 G parameters, 4 bytes each for themselves and their gradients, and 8 for Adam: not in 80 GB."""
+    for options, fits in (({}, False), ({"discipline": "fsdp"}, True), ({"groups": "tp=8,dp=rest"}, True)):
+        result = run("dgx-h100", 16, reducers=("fp16",), profile="llama-7b", **options)
+        said = [caveat for caveat in result.caveats if "does not fit" in caveat]
+        assert (not said) == fits, options
+        assert fits or "take 107.8 GB of 80 GB of h100" in said[0]
+        assert result.rows[0].iteration.state_bytes == pytest.approx(16 * 6.738e9, rel=1e-3) or fits
+
+
+@pytest.mark.slow
 def test_what_is_exchanged_after_backward_takes_compute_and_the_phase():
     for row in run(discipline="after-backward").rows:
         iteration = row.iteration
