@@ -332,10 +332,10 @@ def _memory_note(scenario: ReducerScenario, executed: ExecutedRecording) -> list
     if scenario.training is None or there_bytes is None or executed.rank_work.state_bytes <= there_bytes:
         return []
     profile, held = scenario.training.profile, format_bytes(executed.rank_work.state_bytes)
+    states = f"float32 parameters, gradients and optimizer states of {profile.model} take {held}"
+    divide = "--discipline fsdp divides them among ranks, --groups tp=N,pp=N the model"
     return [
-        f"this model does not fit: float32 parameters, gradients and optimizer states of {profile.model} take {held} of "
-        f"{format_bytes(there_bytes)} of {profile.gpu}, activations on top; --discipline fsdp divides them among ranks, "
-        "--groups tp=N,pp=N the model"
+        f"this model does not fit: {states} of {format_bytes(there_bytes)} of {profile.gpu}, activations on top; {divide}"
     ]
 
 

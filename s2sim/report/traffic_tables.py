@@ -245,7 +245,8 @@ def collective_screen(result: CollectiveResult) -> Screen:
 
 def collective_lines(result: CollectiveResult) -> list[str]:
     """Return the answer and its explanation, a line per number, and what was simulated beside it."""
-    wire = "" if result.spec.library else ", on the wire alone: --library adds launches, protocols and switches that reduce"
+    added = "launches, protocols and switches that reduce"
+    wire = "" if result.spec.library else f", on the wire alone: --library adds {added}"
     facts = [("time", _time(result) + wire)]
     if result.clocked_s is not None:
         difference = (result.time_s - result.clocked_s) / (result.clocked_s or 1)
