@@ -335,7 +335,8 @@ def _memory_note(scenario: ReducerScenario, executed: ExecutedRecording) -> list
     states = f"float32 parameters, gradients and optimizer states of {profile.model} take {held}"
     divide = "--discipline fsdp divides them among ranks, --groups tp=N,pp=N the model"
     return [
-        f"this model does not fit: {states} of {format_bytes(there_bytes)} of {profile.gpu}, activations on top; {divide}"
+        f"this model does not fit: {states} of {format_bytes(there_bytes)} of {profile.gpu}, with activations on top; "
+        + divide
     ]
 
 
