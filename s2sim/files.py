@@ -10,6 +10,7 @@ import stat
 import tomllib
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -124,6 +125,12 @@ def read_toml(path: Path, error: type[S2SimError]) -> dict[str, Any]:
     except (ValueError, RecursionError) as found:
         # A number of thousands of digits, or brackets in brackets.
         raise error(f"{path} is not a description: it holds a number or a list beyond reason") from found
+
+
+@cache
+def own_tables(module: str, name: str) -> dict[str, Any]:
+    """Return the tables of a TOML file of the package, beside the file of a module."""
+    return read_toml(Path(module).with_name(name), S2SimError)
 
 
 MAX_SHOWN_CHARACTERS = 40

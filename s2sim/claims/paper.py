@@ -1,16 +1,15 @@
 """A paper to rebuild: its set-up, and the parts that each compute some of its claims."""
 
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
-from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeAlias, get_args
 
 from s2sim.errors import OptionError
 from s2sim.experiment import json_form, spec
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
+from s2sim.files import own_tables
 from s2sim.provenance import run_record
 from s2sim.registry import Registry
 from s2sim.units import format_number_of
@@ -24,7 +23,7 @@ _EFFECT, _APART = 0.5, 2
 
 @cache
 def _catalogue() -> dict[str, dict[str, Any]]:
-    found = tomllib.loads(Path(__file__).with_name("papers.toml").read_text("utf-8"))
+    found = own_tables(__file__, "papers.toml")
     return found | {"rules": {name: rule.format(share=SHARE) for name, rule in found["rules"].items()}}
 
 

@@ -19,6 +19,7 @@ from s2sim.experiment.json_form import schema_of
 from s2sim.files import read_table
 from s2sim.registry import Registry
 from s2sim.report.format import aligned, rates_text, workers_text
+from s2sim.tables import group_by
 from s2sim.units import PS_PER_S, format_money, format_seconds
 
 Entries = list[tuple[str, str, str]]
@@ -193,11 +194,9 @@ def _families(kind: str, items: Entries) -> dict[str | None, Entries]:
     from s2sim.reducers.registry import family_of
     from s2sim.topology.fields import topology_group
 
-    families: dict[str | None, Entries] = {}
-    for item in items:
-        group = topology_group(item[0]) or "installed" if kind == "topologies" else None
-        families.setdefault(family_of(item[0]) if kind == _REDUCERS else group, []).append(item)
-    return families
+    if kind == _REDUCERS:
+        return group_by(items, lambda item: family_of(item[0]))
+    return group_by(items, lambda item: topology_group(item[0]) or "installed" if kind == "topologies" else None)
 
 
 def _show_lines(entries: dict[str, Entries]) -> None:

@@ -1,7 +1,6 @@
 """Options of commands: from the fields of specs, and of output."""
 
 import stat
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import MISSING, Field, dataclass
@@ -17,7 +16,7 @@ from typer.models import ParameterInfo
 from s2sim.cli.output import STDOUT, TABLES
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import Option, flag_of, options_of
-from s2sim.files import partial_of
+from s2sim.files import own_tables, partial_of
 
 S = TypeVar("S")
 Command = Callable[..., None]
@@ -33,10 +32,9 @@ def _examples() -> dict[str, str]:
     return {command: lines for command, _, lines in (block.partition("\n") for block in blocks)}
 
 
-@cache
 def help_texts() -> dict[str, dict[str, Any]]:
     """Return what ``commands.toml`` says, by command."""
-    return tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
+    return own_tables(__file__, "commands.toml")
 
 
 def examples(command: str) -> str:

@@ -3,10 +3,9 @@
 import json
 import re
 import shlex
-import tomllib
 from collections.abc import Callable, Iterable
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
-from functools import cache, lru_cache, partial, wraps
+from functools import lru_cache, partial, wraps
 from inspect import Parameter, signature
 from os import PathLike, fspath
 from pathlib import Path
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, get_t
 
 from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
 from s2sim.experiment.json_form import JsonForm
-from s2sim.files import StrictFields, read_text
+from s2sim.files import StrictFields, own_tables, read_text
 from s2sim.units import parse_option, parse_size_bytes
 
 if TYPE_CHECKING:
@@ -46,18 +45,14 @@ def parsed(parse: Callable[[str], Any], default: Any = MISSING) -> Any:
     return field(default=default, metadata={_PARSE: parse})
 
 
-@cache
-def _texts() -> dict[str, dict[str, Any]]:
-    return tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
-
-
 def _own_option(spec: type, each: Field[Any]) -> Option | None:
     """Return what ``options.toml`` says of a field, by the class that has it; None for programs alone."""
     owner = next(base for base in spec.__mro__ if each.name in vars(base).get("__annotations__", {}))
-    row = _texts().get(owner.__name__, {}).get(each.name)
+    texts = own_tables(__file__, "options.toml")
+    row = texts.get(owner.__name__, {}).get(each.name)
     if row is None:
         return None
-    row = _texts()["*"][row] if isinstance(row, str) else row
+    row = texts["*"][row] if isinstance(row, str) else row
     return Option(row.get("form"), parse=each.metadata.get(_PARSE), **{key: row[key] for key in row if key != "form"})
 
 

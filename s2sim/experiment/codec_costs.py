@@ -5,14 +5,12 @@ operation makes its host start each of them on every tensor, and passes over the
 """
 
 import re
-import tomllib
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 from s2sim.experiment.spec import CodecBasis
+from s2sim.files import own_tables
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.script import Phase, Recording, Script, Step, Work
 from s2sim.simulation.bucketing.policy import BucketExchange
@@ -65,19 +63,18 @@ class Implementation:
 
 
 @cache
-def _tables() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("implementations.toml").read_text(encoding="utf-8"))
-
-
-@cache
 def implementations() -> dict[str, Implementation]:
     """Return the implementations that were read, by the names that publications use."""
-    return {name: Implementation(**fields) for name, fields in _tables()["reducers"].items()}
+    return {
+        name: Implementation(**fields)
+        for name, fields in own_tables(__file__, "implementations.toml")["reducers"].items()
+    }
 
 
 def usual_implementation(template: str) -> Implementation:
     """Return that of a reducer of which no code was read: as many operations as others of its kind."""
-    return Implementation(template=template, operations=_tables()["usual_operations"], origin=_tables()["usual_origin"])
+    usual = own_tables(__file__, "implementations.toml")
+    return Implementation(template=template, operations=usual["usual_operations"], origin=usual["usual_origin"])
 
 
 def implementation_of(reducer: Reducer) -> Implementation:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from s2sim.errors import S2SimError
+from s2sim.files import own_tables
 from s2sim.provenance import free_memory_bytes
 from s2sim.units import format_bytes, format_seconds
 
@@ -102,14 +101,9 @@ def import_features(paths: Sequence[str]) -> dict[str, float]:
     return {"start": 1.0, "largest": max(sizes_MB, default=0.0) / 1e3, "files": sum(sizes_MB) / 1e3}
 
 
-@lru_cache(maxsize=1)
-def _coefficients() -> dict[str, dict[str, dict[str, float]]]:
-    return tomllib.loads(Path(__file__).with_name("costs.toml").read_text(encoding="utf-8"))
-
-
 def cost_of(what: str, features: Mapping[str, float]) -> Cost:
     """Return the cost of a ``run``, ``collective`` or ``import`` of some features."""
-    table = _coefficients()[what]
+    table = own_tables(__file__, "costs.toml")[what]
     seconds, size = (sum(table[each][name] * value for name, value in features.items()) for each in ("cpu_s", "bytes"))
     return Cost(seconds, size)
 

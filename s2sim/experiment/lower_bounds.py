@@ -13,6 +13,7 @@ from s2sim.experiment.execute import ExecutedRecording
 from s2sim.libraries.lowering import LoweredCall, merge_into_launch
 from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Wait
 from s2sim.simulation.plan import Plan, make_plan
+from s2sim.tables import group_by
 from s2sim.topology.cluster import Cluster
 from s2sim.units import PS_PER_S
 
@@ -52,11 +53,8 @@ def communication_bound(
     @cache
     def stage_bound(calls: tuple[int, ...]) -> LowerBound:
         """Return the larger of the bound of all bytes of a group's calls and of one call's launches in sequence."""
-        by_group: dict[tuple[int, ...], list[LoweredCall]] = {}
-        for call in calls:
-            by_group.setdefault(plan.lowered[call].ranks, []).append(plan.lowered[call])
         bounds = [lower_bound((), cuts)]
-        for ranks, lowered in by_group.items():
+        for ranks, lowered in group_by((plan.lowered[call] for call in calls), lambda each: each.ranks).items():
             own = cuts.within(ranks) if ranks else cuts
             together = [demand for each in lowered for demand in each.demands]
             bounds.append(lower_bound(together, own, assisted=assisted))

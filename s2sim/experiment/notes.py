@@ -30,6 +30,7 @@ from s2sim.reducers.script import AwaitGradient
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.simulation.plan import make_plan
+from s2sim.tables import group_by
 from s2sim.topology.shape import ClusterShape
 from s2sim.units import PS_PER_S, format_bytes, format_number_of, format_seconds
 
@@ -254,11 +255,8 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
 
 
 def _period_notes(spec: RunSpec, trace: AnyTrace, recorded: Sequence[RecordedReducer]) -> list[str]:
-    by_period: dict[int, list[RecordedReducer]] = {}
-    for item in recorded:
-        by_period.setdefault(item.reducer.period, []).append(item)
     notes = []
-    for period, items in by_period.items():
+    for period, items in group_by(recorded, lambda item: item.reducer.period).items():
         steps = 1 if spec.scaled else trace.steps
         if period == 1:
             continue
@@ -351,10 +349,8 @@ def _groups_note(scenario: ReducerScenario) -> list[str]:
 
 def _granularity_note(trace: AnyTrace, recorded: Sequence[RecordedReducer]) -> list[str]:
     names = [layer.name for layer in trace.manifest.layers if layer.sparse]
-    by_text: dict[str, list[RecordedReducer]] = {}
-    for item in recorded:
-        if item.reducer.traits.granularity:
-            by_text.setdefault(item.reducer.traits.granularity, []).append(item)
+    stated = [item for item in recorded if item.reducer.traits.granularity]
+    by_text = group_by(stated, lambda item: item.reducer.traits.granularity)
     if not names or not by_text:
         return []
     parts = "; ".join(f"{text} ({format_names(items)})" for text, items in by_text.items())

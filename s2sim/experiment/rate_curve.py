@@ -86,9 +86,10 @@ class RateReplays:
 
         @cache
         def plain_timer(rate_Bps: float, ranks: int) -> Timer:
+            """Return the timer of some ranks on the plain cluster at a rate, by which extrapolation is checked."""
             return at(rate_Bps).plain().timer(ranks, plain_routes(ranks))
 
-        self._at, self._timer, self._plain_timer = at, timer, plain_timer
+        self._at, self._timer, self.plain_timer = at, timer, plain_timer
 
     def dense_at(self, rate_Bps: float) -> int:
         """Return dense's time in picoseconds."""
@@ -106,10 +107,6 @@ class RateReplays:
     def choices_at(self, reducer: str, load: float) -> tuple[tuple[str, str] | None, ...]:
         """Return what a library's estimates choose for dense and for a reducer at a known rate, 1 / ``load``."""
         return self._choices[1 / load, self._dense] + self._choices[1 / load, reducer]
-
-    def plain_timer(self, rate_Bps: float, ranks: int) -> Timer:
-        """Return the timer of some ranks on the plain cluster at a rate, by which extrapolation is checked."""
-        return self._plain_timer(rate_Bps, ranks)
 
     def phase_at(self, rate_Bps: float, reducer: str) -> int:
         """Return the time of a reducer's communication phase alone in picoseconds."""

@@ -169,11 +169,6 @@ class Trace:
         """Number of steps recorded."""
         return self.manifest.steps
 
-    @property
-    def layer_names(self) -> tuple[str, ...]:
-        """Names of the layers in the model's order."""
-        return tuple(layer.name for layer in self.manifest.layers)
-
     def gradient(self, step: int, rank: int) -> Gradient:
         """Return one rank's gradient of one step: float32 arrays, row-sparse layers as rows + values.
 
@@ -209,10 +204,6 @@ class Trace:
                 "record or copy the trace again"
             )
         return _gradient(tensors, self.manifest.layers, label)
-
-    def statistics(self) -> Statistics:
-        """Return the manifest's statistics, measured now if it has none."""
-        return self.manifest.statistics or trace_statistics(self)
 
     def verify(self) -> None:
         """Read every gradient with all its checks, and compare the statistics measured with the manifest's."""

@@ -25,6 +25,7 @@ from s2sim.errors import OptionError, TraceError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, to_dense
 from s2sim.gradients.models import ModelLayer
 from s2sim.seeds import splitmix64
+from s2sim.tables import group_by
 
 SIZE_LAW = (
     "sizes grow as they do where one part of the gradients is doubled; density, growth of the union over ranks and "
@@ -337,11 +338,8 @@ def scale_to_bucket(
     for sort in dict.fromkeys(sorts[layer.name] for layer in layers):
         own = [index for index, layer in enumerate(layers) if sorts[layer.name] == sort]
         # Those that take after the same table of the trace grow together, and so do dense ones.
-        alike: dict[int | None, list[int]] = {}
-        for index in own:
-            if layers[index].name in matrices:
-                alike.setdefault(tables.get(layers[index].name), []).append(index)
-        for part in alike.values():
+        grown = [index for index in own if layers[index].name in matrices]
+        for part in group_by(grown, lambda index: tables.get(layers[index].name)).values():
             growths += _matrix_growths(layers, runs, part)
         others = [index for index in own if layers[index].name not in matrices]
         growths += table_growths(layers, runs, tables, [index for index in others if layers[index].sparse])

@@ -11,7 +11,7 @@ from s2sim.errors import OptionError, TraceError
 from s2sim.gradients import law, read_trace
 from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.manifest import SCHEMA_VERSION, LayerEntry, Manifest, Origin
-from s2sim.gradients.statistics import Statistics, check_place, trace_statistics
+from s2sim.gradients.statistics import check_place
 from s2sim.options import build, join_option_string, non_default, split_option_string
 from s2sim.seeds import named_generator
 
@@ -143,10 +143,6 @@ class SyntheticTrace:
             generator = named_generator(self.seed, "dense values", step, rank)
             layers.append(_draw(generator, self.options.tail, (self.options.dense,)))
         return Gradient(self.layer_names, tuple(layers))
-
-    def statistics(self) -> Statistics:
-        """Return density, union density and tail, measured on what is drawn."""
-        return trace_statistics(self)
 
     def _sparse_layer(self, step: int, rank: int, index: int) -> RowSparse:
         options = self.options

@@ -9,6 +9,7 @@ from typing import Any, Literal, TypeAlias
 from s2sim.files import StrictFields
 from s2sim.gradients.gradient import Shaped
 from s2sim.gradients.models import ModelLayer
+from s2sim.tables import group_by
 from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S, parse_time_ps
 
@@ -288,12 +289,9 @@ def sourced_numbers(file: ProfileFile) -> list[dict[str, Any]]:
     ]
     value, optimizer = file.optimizer.time or file.optimizer.rule, file.optimizer
     numbers.append({"field": "optimizer", "value": value, "kind": optimizer.kind, "source": optimizer.source})
-    own: dict[tuple[str, str], list[str]] = {}
-    for tensor in file.tensors:
-        if tensor.kind is not None or tensor.source is not None:
-            own.setdefault((tensor.kind or file.kind, tensor.source or file.source), []).append(tensor.name)
-    for (kind, source), names in own.items():
-        more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-        value = next(tensor.backward for tensor in file.tensors if tensor.name == names[0])
-        numbers.append({"field": f"backward of {names[0]}{more}", "value": value, "kind": kind, "source": source})
+    stated = [tensor for tensor in file.tensors if tensor.kind is not None or tensor.source is not None]
+    own = group_by(stated, lambda tensor: (tensor.kind or file.kind, tensor.source or file.source))
+    for (kind, source), (first, *others) in own.items():
+        field = f"backward of {first.name}{f' and {len(others)} more' if others else ''}"
+        numbers.append({"field": field, "value": first.backward, "kind": kind, "source": source})
     return numbers

@@ -216,12 +216,6 @@ class IterationSeconds(StrictFields):
     optimizer_s: float
     other_s: float  # Of the host before forward and after the optimizer
 
-    @property
-    def total_s(self) -> float:
-        """All of it."""
-        backward_s = self.backward_s + self.exposed_communication_s
-        return self.forward_s + backward_s + self.optimizer_s + self.other_s
-
     def __post_init__(self) -> None:
         if not all(0 <= each < _MAX_PS / PS_PER_S for each in asdict(self).values()):
             raise ValueError("a part of an iteration takes no time that there is")

@@ -16,7 +16,7 @@ from typing import Any, Literal, TypeAlias
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.json_form import SCHEMA_VERSION
-from s2sim.files import read_toml
+from s2sim.files import own_tables
 from s2sim.provenance import content_hash
 from s2sim.sweeps.study import Cell, Study, axis_text
 from s2sim.tables import Table
@@ -73,7 +73,7 @@ class Outcome:
         return cls(key, state, reason, cpu_s, memory_bytes, (Line(None, state, reason),), {}, {})
 
 
-_SQL = read_toml(Path(__file__).with_name("statements.toml"), S2SimError)
+_SQL = own_tables(__file__, "statements.toml")
 _COLUMNS, _NEW = ", ".join(COLUMNS), _SQL["new"].format(final=_FINAL)
 
 

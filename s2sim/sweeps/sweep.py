@@ -25,6 +25,7 @@ from s2sim.provenance import content_hash, usable_cores
 from s2sim.sweeps.compute import Job, cell_key, compute_jobs, job_cost, make_jobs
 from s2sim.sweeps.store import FILE, Outcome, SweepResult, SweepStore
 from s2sim.sweeps.study import Cell, Study
+from s2sim.tables import group_by
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -235,10 +236,8 @@ class SweepPlan:
 
     def cost(self) -> Cost:
         """Return the CPU time of all, as if each recorded for itself, and the memory of the largest."""
-        groups: dict[tuple[str, int], list[Job]] = {}
-        for job in self.jobs:
-            groups.setdefault((job.recordings, job.ranks), []).append(job)
-        return Cost.of_all([cost for jobs in groups.values() for cost in [job_cost(jobs[0])] * len(jobs)])
+        groups = group_by(self.jobs, lambda job: (job.recordings, job.ranks)).values()
+        return Cost.of_all([cost for jobs in groups for cost in [job_cost(jobs[0])] * len(jobs)])
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
-from s2sim.files import read_toml
+from s2sim.files import own_tables
 from s2sim.testbed import layout as net
 
 # The switch that joins all; what a testbed is stands on it, for there is no file that says so.
@@ -33,7 +33,7 @@ _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
 _CLONE_NEWNET = 0x40000000
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
-_KERNEL = read_toml(Path(__file__).with_name("kernel.toml"), S2SimError)
+_KERNEL = own_tables(__file__, "kernel.toml")
 
 
 def layout_text(layout: net.NetworkLayout) -> str:

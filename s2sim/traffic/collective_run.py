@@ -127,10 +127,9 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
     except ContendedError:
         closed = None
     assisted, concurrent, groups = timed.schedule.assisted, planned.concurrent, None
-    if concurrent is None:
-        bound = lower_bound([demand], cluster.cuts(), assisted=assisted)
-    else:
-        bound, sizes = concurrent.timer.bound([demand], assisted=assisted), concurrent.groups
+    bound = lower_bound([demand], planned.timer.cuts(), assisted=assisted)
+    if concurrent is not None:
+        sizes = concurrent.groups
         alone_s = concurrent.timer.alone.time(demand).duration_ps / PS_PER_S
         groups = BesideRow(sizes.tp, sizes.pp, sizes.dp, sizes.count, alone_s, time_s / alone_s if alone_s else None)
     alone = spec.network == "fluid" and not planned.by_message and concurrent is None

@@ -10,7 +10,6 @@ import json
 import pickle
 import pickletools
 import re
-import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -25,7 +24,7 @@ from typing import Annotated, Any, TypeVar
 from pydantic import BeforeValidator, Field, TypeAdapter, ValidationError
 
 from s2sim.errors import S2SimError, describe_problems
-from s2sim.files import describe_problem, read_bytes, read_table, read_text
+from s2sim.files import describe_problem, own_tables, read_bytes, read_table, read_text
 from s2sim.traffic.chakra import BEGINNING, read_chakra
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable, RankDevice
 from s2sim.traffic.nccl_tests import MAX_BYTES, MAX_S, MAX_SIZE_BYTES, NONE, kind_of, library_of_code, parse_nccl_tests
@@ -204,7 +203,7 @@ def _rccl_tables(rows: Sequence[tuple[int, _RcclRow]], in_place: bool) -> tuple[
     return tuple(tables)
 
 
-_DUMPS = tomllib.loads(Path(__file__).with_name("flight_recorder.toml").read_text("utf-8"))
+_DUMPS = own_tables(__file__, "flight_recorder.toml")
 _BYTES: dict[str, int] = _DUMPS["bytes"]
 _PLAIN = frozenset(_DUMPS["pickle"]["plain"].split())
 # What is raised of values that are none.

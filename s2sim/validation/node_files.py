@@ -4,13 +4,12 @@ import re
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import combinations
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from s2sim.errors import S2SimError
-from s2sim.files import parse_xml, read_toml
+from s2sim.files import own_tables, parse_xml
 from s2sim.topology.graph_file import FORMATS
 from s2sim.units import format_number_of
 
@@ -23,10 +22,9 @@ _KINDS_SHOWN = 5
 _NEAR = ("PIX", "PXB")
 
 
-@cache
 def names() -> dict[str, dict[str, Any]]:
     """Return what others call things, as ``names.toml`` has it: ``pci``, ``architecture``, ``transport`` and so on."""
-    return read_toml(Path(__file__).with_name("names.toml"), S2SimError)
+    return own_tables(__file__, "names.toml")
 
 
 @dataclass(frozen=True, slots=True)

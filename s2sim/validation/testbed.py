@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from math import exp, inf, isinf, log
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from tempfile import TemporaryDirectory
@@ -14,6 +15,7 @@ from s2sim.experiment import stages
 from s2sim.experiment.json_form import finite
 from s2sim.experiment.prediction import recorded_error
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
+from s2sim.tables import group_by
 from s2sim.testbed.measured import KINDS, Kind, MeasuredSetting, MeasuredTestbeds, MeasuredTiming
 from s2sim.testbed.training import PYTORCH, find_recorded
 from s2sim.uncertainty.machine_fit import FittedConstant, HostFit
@@ -154,13 +156,10 @@ def win_predictions(points: Sequence[ComparedTime]) -> tuple[WinPrediction, ...]
 
 def break_even_rates(points: Sequence[ComparedTime]) -> tuple[BreakEvenRate, ...]:
     """Return the rates at which measured times of a reducer and dense cross, of settings that differ in rate alone."""
-    families: dict[tuple[object, ...], list[tuple[ComparedTime, ComparedTime]]] = {}
-    for dense, point in _with_dense(points):
-        if not isinf(point.rate_Bps):
-            family = (point.kind, point.workers, point.nodes, point.what, point.trace, point.compute_s)
-            families.setdefault(family, []).append((dense, point))
+    limited = [pair for pair in _with_dense(points) if not isinf(pair[1].rate_Bps)]
+    alike = attrgetter("kind", "workers", "nodes", "what", "trace", "compute_s")
     found = []
-    for pairs in families.values():
+    for pairs in group_by(limited, lambda pair: alike(pair[1])).values():
         pairs.sort(key=lambda pair: pair[1].rate_Bps)
         rates = [point.rate_Bps for _, point in pairs]
         measured = _first_crossing(rates, [log(dense.measured_s / point.measured_s) for dense, point in pairs])
@@ -219,10 +218,8 @@ def predict_trainings(
     Without a recording between as many workers a row is left out, as are those of PyTorch's own hooks.
     """
     settings = {setting.name: setting for setting in measured.settings}
-    groups: dict[tuple[str, str], list[MeasuredTiming]] = {}
-    for row in measured.training if folder is not None else ():
-        if not row.what.startswith(PYTORCH):
-            groups.setdefault((row.setting, row.trace), []).append(row)
+    own = [row for row in measured.training if folder is not None and not row.what.startswith(PYTORCH)]
+    groups = group_by(own, lambda row: (row.setting, row.trace))
     found: dict[MeasuredTiming, PredictedIteration] = {}
     for (name, trace), rows in watched(progress, "predicting training", list(groups.items())):
         assert folder is not None

@@ -92,7 +92,7 @@ def test_npy_of_one_dimension_is_one_dense_layer(tmp_path):
     for rank, array in enumerate(arrays):
         np.save(tmp_path / f"{rank}.npy", array)
     trace = import_trace([tmp_path / "0.npy", tmp_path / "1.npy"], tmp_path / "out")
-    assert trace.layer_names == ("gradient",)
+    assert trace.gradient(0, 0).names == ("gradient",)
     np.testing.assert_array_equal(trace.gradient(0, 1).layers[0], arrays[1].astype(np.float32))
 
 

@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError, TraceError, UnknownNameError
+from s2sim.gradients.statistics import trace_statistics
 from s2sim.gradients.synthetic import SyntheticOptions, SyntheticTrace, load_trace
 
 
@@ -33,12 +34,12 @@ def test_union_grows_as_independent_rows_do():
     # n rows, k of them common; each other row is held with probability p = (m - k) / (n - k), independently by rank:
     # the union of W ranks is k + (n - k) (1 - (1 - p)^W) in the mean.
     options = SyntheticOptions(density=0.05, overlap=0.4, rows=40_000, width=1)
-    statistics = SyntheticTrace(options, 16, 7).statistics()
+    statistics = trace_statistics(SyntheticTrace(options, 16, 7))
     n, m, k = 40_000, 2000, 800
     expected = [(k + (n - k) * (1 - (1 - (m - k) / (n - k)) ** w)) / n for w in statistics.union_ranks]
     assert statistics.layers["sparse0"].union_density == pytest.approx(expected, rel=0.01)
     full = SyntheticTrace(SyntheticOptions(density=0.05, overlap=1, rows=1000, width=1), 8, 7)
-    assert set(full.statistics().layers["sparse0"].union_density) == {0.05}
+    assert set(trace_statistics(full).layers["sparse0"].union_density) == {0.05}
 
 
 @pytest.mark.slow

@@ -71,7 +71,7 @@ def _assert_equal(found, expected):
 def test_lossless_trace_reads_back_bit_for_bit(tmp_path, source):
     _write(tmp_path / "t", source, max_storage_error=0.0)
     trace = open_trace(tmp_path / "t")
-    assert trace.layer_names == ("table", "vector", "a/b", "bias")
+    assert trace.gradient(0, 0).names == ("table", "vector", "a/b", "bias")
     for step in range(2):
         for rank in range(3):
             _assert_equal(trace.gradient(step, rank), source.gradient(step, rank))
@@ -81,7 +81,7 @@ def test_lossless_trace_reads_back_bit_for_bit(tmp_path, source):
 def test_float16_trace_keeps_small_values_and_states_its_error(written, source):
     # At 1e-9 plain halves would all be zero.
     assert {layer.dtype for layer in written.manifest.layers} == {"float16"}
-    worst = dict.fromkeys(written.layer_names, 0.0)
+    worst = dict.fromkeys(written.gradient(0, 0).names, 0.0)
     for step in range(2):
         for rank in range(3):
             pairs = zip(written.gradient(step, rank), source.gradient(step, rank), strict=True)

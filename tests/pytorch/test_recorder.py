@@ -72,7 +72,7 @@ def test_what_the_recorder_saves_is_imported(tmp_path, monkeypatch, capsys):
     assert main(["trace", "import", *files, "--out", "mine"]) == 0
     assert "wrote 2 ranks x 2 steps to mine" in capsys.readouterr().out
     trace = open_trace(tmp_path / "mine")
-    assert trace.layer_names == ("0.weight", "1.weight", "1.bias")
+    assert trace.gradient(0, 0).names == ("0.weight", "1.weight", "1.bias")
     for step in range(2):
         for rank in range(RANKS):
             table, _, bias = trace.gradient(step, rank).layers

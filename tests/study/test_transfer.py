@@ -31,7 +31,7 @@ def union_bytes(shapes, densities, dense):
 def tables(name):
     """Return shapes, and share of the rows that the first eight ranks hold, of a trace's tables; and its dense size."""
     trace = load_trace(name, workers=1)
-    statistics = trace.statistics()
+    statistics = trace.manifest.statistics
     sparse = [layer for layer in trace.manifest.layers if layer.sparse]
     held = [statistics.layers[layer.name].union_density[statistics.union_ranks.index(RANKS)] for layer in sparse]
     dense = sum(layer.size for layer in trace.manifest.layers if not layer.sparse)

@@ -22,7 +22,7 @@ def test_recorded_gradients_are_those_of_their_manifest():
     assert (found.trace, found.kind, found.recorded_ranks, found.drawn_ranks) == ("ncf", "recorded", 64, 0)
     assert (found.parameters, found.bytes) == (602_753, 4 * 602_753)
     assert not found.scaled
-    statistics = s2sim.gradients.synthetic.load_trace("ncf", workers=1).statistics()
+    statistics = s2sim.gradients.synthetic.load_trace("ncf", workers=1).manifest.statistics
     assert found.density == pytest.approx(statistics.whole.density)
     layers = statistics.layers
     rows = 1740 * layers["embed_user.weight"].density + 16900 * layers["embed_item.weight"].density

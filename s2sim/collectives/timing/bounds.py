@@ -82,15 +82,9 @@ def lower_bound(
     The bytes of all collectives over a cut add up. An all-reduce of D bytes moves at least D out of and D into every
     set of ranks, and 2(g-1)·D out of all groups of any partition into g together, unless a switch reduces. An
     all-gather moves the bytes of each set out of it and all others into it; and so on for each kind.
-
-    Parameters
-    ----------
-    demands : sequence of Demand
-        Of the first ranks of the cluster; of those of ``members``, in order, for each demand that has any there.
-    cuts : Cuts
-        Of the cluster; concurrent groups of ranks all have the demands.
-    assisted : bool
-        Whether switches or servers reduce, so that only the bytes of single groups count.
+    Demands are of the first ranks of the cluster, or of those of ``members``, in order, for each that has any there;
+    concurrent groups of ranks of ``cuts`` all have them. ``assisted``: whether switches or servers reduce, so that only
+    the bytes of single groups count.
     """
     best = LowerBound(0.0, "nothing has to leave a rank")
     for family in cuts.families:

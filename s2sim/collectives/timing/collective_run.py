@@ -23,19 +23,12 @@ LatePs = Callable[[int, int, int], Ints]
 
 @dataclass(eq=False)
 class ScheduleRun:
-    """A collective in flight.
+    """A collective in flight; if a step follows the last byte of another, latency passes after the bytes, not before.
 
-    Parameters
-    ----------
-    schedule : Schedule
-        If a step follows the last byte of another, latency passes after the bytes instead of before.
-    on_complete, on_round : callable, optional
-        Called when everything has been delivered, and with every round that has been delivered.
-    late_ps : callable, optional
-        ``late_ps(step, time, messages)`` returns the delay between the last byte of each message of a round and its
-        delivery, int64 picoseconds.
-    on_routes : callable, optional
-        Called with the network's numbers of routes, and with their source and destination ranks.
+    ``on_complete`` is called when everything has been delivered, ``on_round`` with every round that has been, and
+    ``on_routes`` with the network's numbers of routes, and with their source and destination ranks.
+    ``late_ps(step, time, messages)`` returns the delay between the last byte of each message of a round and its
+    delivery, int64 picoseconds.
     """
 
     network: Network

@@ -12,7 +12,7 @@ from s2sim.collectives.algorithms.registry import Algorithm, helpers_of, make_al
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import merge_concurrent
 from s2sim.collectives.schedules.schedule import Pattern, Schedule
-from s2sim.collectives.timing.bounds import LowerBound, check_timing_cost, lower_bound
+from s2sim.collectives.timing.bounds import check_timing_cost
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
 from s2sim.collectives.timing.routes import RouteTable, components
 from s2sim.collectives.timing.timer import AUTO, Possibility, Timer
@@ -61,19 +61,10 @@ class ConcurrentGroupsTimer(Timer):
     """Times the collectives of the first group while all groups run the same.
 
     Groups share links, but are independent communicators of a library: each has the algorithm and the protocol that are
-    fastest for the first group alone.
-
-    Parameters
-    ----------
-    members : int64 array, shape (groups, ranks)
-        The ranks of each group on the given cluster, in its order. The attribute ``cluster`` has all groups
-        concatenated: rank r of group g is number g times the ranks of a group plus r.
-    algorithm, ways, profile
-        As of a `Timer`.
-    alone : Timer, optional
-        The timer of the first group without the others.
-    sets : int64 array, shape (groups,), optional
-        Groups that share links have equal numbers.
+    fastest for the first group alone. ``members`` are the ranks of each group on the given cluster, int64 of shape
+    (groups, ranks), in its order; the attribute ``cluster`` has all groups concatenated: rank r of group g is number g
+    times the ranks of a group plus r. ``alone`` is the timer of the first group without the others; groups that share
+    links have equal numbers in ``sets``, int64 of shape (groups,).
     """
 
     def __init__(
@@ -126,10 +117,6 @@ class ConcurrentGroupsTimer(Timer):
         return ConcurrentGroupsTimer(
             self.cluster, members, self._algorithm, self.ways, profile, alone=alone, sets=self._sets
         )
-
-    def bound(self, demands: Sequence[Demand], *, assisted: bool = False) -> LowerBound:
-        """Return the lower bound of demands of every group: the bytes of all groups cross a cut."""
-        return lower_bound(demands, self.cuts(), assisted=assisted)
 
     def cuts(self) -> Cuts:
         """Return the cuts of the cluster, crossed by all groups."""

@@ -121,13 +121,9 @@ class Possibility:
 class Timer:
     """Times collectives alone on one cluster, each distinct one once.
 
-    Parameters
-    ----------
-    algorithm : str or Algorithm
-        An algorithm or its option string; or ``auto`` for the choice of the library of ``profile``, else the fastest of
-        those that libraries have for the kind. Kinds that an algorithm does not run are left to ``auto``.
-    ways : RouteTable, optional
-        Cached routes of this cluster, or of one that differs from it in rates only.
+    ``algorithm`` may be ``auto``, for the choice of the library of ``profile``, else the fastest of those that
+    libraries have for the kind. Kinds that an algorithm does not run are left to that. ``ways`` are cached routes of
+    this cluster, or of one that differs from it in rates only.
     """
 
     def __init__(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import tomllib
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from zlib import crc32
 import numpy as np
 
 from s2sim.errors import OptionError, S2SimError
+from s2sim.files import own_tables
 from s2sim.report.format import workers_text
 
 if TYPE_CHECKING:
@@ -170,7 +170,7 @@ class FamilyStyle(NamedTuple):
     marker: str  # Of matplotlib, as an alternative to the colour
 
 
-COLOURS: dict[str, Any] = tomllib.loads(Path(__file__).with_name("colours.toml").read_text("utf-8"))
+COLOURS: dict[str, Any] = own_tables(__file__, "colours.toml")
 FAMILY_STYLES = {family: FamilyStyle(*look) for family, look in COLOURS["families"].items()}
 ITERATION_PARTS: dict[str, str] = COLOURS["parts"]
 """Colours of the parts of an iteration."""
