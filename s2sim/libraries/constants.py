@@ -122,6 +122,7 @@ Readers: TypeAlias = dict[str, Callable[[FieldReader, str], Any]]
 _READERS: Readers = {
     "latency": FieldReader.latency,
     "share": FieldReader.share,
+    "own share": lambda fields, field: fields.share(field) if field in fields.quantities else None,
     "limit": _read_limit,
     "size": lambda fields, field: parse_size_bytes(given.value) if (given := fields.quantities.get(field)) else inf,
     "count": FieldReader.required_count,

@@ -94,6 +94,7 @@ class Sending:
     # The host posts messages one after another. In rings, which infinity stands for, a hop inside a node takes at least
     # as long as that, since each step has a post; in chains each chunk of so many bytes does; 0 is neither.
     chunk_bytes: float = 0.0
+    to_children: bool = False  # Whether nodes have two children in a tree
 
 
 def message_overheads(
@@ -139,7 +140,7 @@ def message_overheads(
         hops = [max(hop, post, key=lambda named: named[1]) for hop in hops]
     paths = [inter_node_path(constants, each) for each in nodes.specs]
     path_ps = np.array([path_latency_ps(constants, path) for path in paths])
-    path_shares = constants.named(*(f"{network}.share" for network, _ in paths))
+    path_shares = constants.named(*(_share_field(constants, network, sending) for network, _ in paths))
     path_share = np.array([value for _, value in path_shares])
     slower = np.where(path_ps[source] >= path_ps[target], source, target)
     narrower = np.where(path_share[source] <= path_share[target], source, target)
@@ -167,6 +168,12 @@ def message_overheads(
     return overheads_of([select_constant("hop", hops, hop_row), *latencies], [of_links, protocol_share], limits)
 
 
+def _share_field(constants: LibraryConstants, network: str, sending: Sending) -> str:
+    """Return the constant that says which share of a network's rate data reaches."""
+    of_trees = f"{network}.tree-share"
+    return of_trees if sending.to_children and of_trees in constants.values else f"{network}.share"
+
+
 def _inter_node_limit(
     constants: LibraryConstants,
     protocol: str,
@@ -191,7 +198,12 @@ def _inter_node_limit(
             limits.append((((post, 1), *of_data), sending.chunk_bytes * PS_PER_S / post_ps / share))
     if spec.pcie is not None and spec.path != "switch":
         limits.append((((f"{to_network}.share", -1),), spec.pcie.rate_Bps * constants[f"{to_network}.share"]))
-    return min(limits, key=lambda limit: limit[1])
+    powers, limit_Bps = min(limits, key=lambda limit: limit[1])
+    field = _share_field(constants, network, sending)
+    if field != shares[1]:
+        # What trees leave unused is no bytes of theirs.
+        return (*powers, (shares[1], -1), (field, 1)), limit_Bps * constants[shares[1]] / constants[field]
+    return powers, limit_Bps
 
 
 def select_constant(kind: str, named: Sequence[tuple[str, float]], row: Ints, times: int = 1) -> MessageConstants:

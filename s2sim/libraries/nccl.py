@@ -226,7 +226,8 @@ class NcclProfile(messages.ConstantsProfile):
             posts = ceil(bytes_a_round * whole.times / messages.step_bytes(self.protocol))
             rounds = int(whole.first.max(initial=0)) + whole.times
             chunk_bytes = bytes_a_round * rounds / (posts - 1) if posts > 1 else 0.0
-        return messages.Sending(announced, used / channels, chunk_bytes)
+        to_children = demand.kind == "all_reduce" and whole is not None and cluster.nodes_used > 2
+        return messages.Sending(announced, used / channels, chunk_bytes, to_children)
 
     def rates_of(self, cluster: Cluster) -> Hashable:
         """Return the rates to hosts, which limits follow, and the channels, which follow all rates."""

@@ -264,6 +264,20 @@ def test_a_tree_is_no_faster_than_its_channels_reduce(workers, rate):
     assert set(limits[np.isfinite(limits)]) == {CONSTANTS["generation.hopper.ring-Simple"] / share}
 
 
+def test_trees_with_two_children_reach_a_share_of_their_own_on_slingshot():
+    """Over more than two nodes, where data is what takes the time; rings, and trees of two nodes, have the usual one."""
+    own, usual = (CONSTANTS[f"network.slingshot.{name}"] for name in ("tree-share", "share"))
+    other = NcclProfile("nccl", own=(("network.slingshot.tree-share", usual),))
+
+    def ratio(workers, size_bytes, algorithm="double-binary-tree:chunks=256"):
+        first, second = (timed("alps", workers, "all_reduce", size_bytes, algorithm, each) for each in (NCCL, other))
+        return first[0].duration_ps / second[0].duration_ps
+
+    assert ratio(16, 1 << 32) == pytest.approx(usual / own, rel=0.02)
+    assert ratio(16, 1 << 12, "double-binary-tree:chunks=1") == pytest.approx(1, abs=0.02)
+    assert ratio(8, 1 << 32) == ratio(16, 1 << 30, "ring") == 1
+
+
 def test_a_way_past_the_host_is_no_faster_than_what_pcie_forwards():
     """Cards of 24 GB/s behind a host bridge: interfaces of 50 GB/s wait for them; those below their switch do not."""
     bridged, switched = (
