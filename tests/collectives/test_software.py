@@ -265,7 +265,7 @@ def test_a_tree_is_no_faster_than_its_channels_reduce(workers, rate):
 
 
 def test_trees_with_two_children_reach_a_share_of_their_own_on_slingshot():
-    """Over more than two nodes, where data is what takes the time; rings, and trees of two nodes, have the usual one."""
+    """Over more than two nodes, where data takes the time; rings, and trees of two nodes, have the usual one."""
     own, usual = (CONSTANTS[f"network.slingshot.{name}"] for name in ("tree-share", "share"))
     other = NcclProfile("nccl", own=(("network.slingshot.tree-share", usual),))
 
