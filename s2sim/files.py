@@ -240,6 +240,13 @@ def data_directory(kind: str) -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / kind
 
 
+def measured_folder(kind: str, text: str | None) -> Path:
+    """Return a folder of measurements; for None, or ``measured_KIND`` where there is none, that of the shipped ones."""
+    path = None if text is None else user_path(text, S2SimError)
+    shipped = path is None or (text == f"measured_{kind}" and not path.exists())
+    return data_directory(f"measured/{kind}") if path is None or shipped else path
+
+
 class StrictFields:
     """What a dataclass inherits that `check_tables` reads: an unknown key is an error, never dropped quietly."""
 

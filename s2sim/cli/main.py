@@ -203,10 +203,7 @@ _USAGE_ERROR: type[Exception] = typer.BadParameter.__mro__[1]
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line, by default that of the process, and return its exit code.
 
-    Returns
-    -------
-    int
-        0; 2 for an error of the user (one line on standard error); 130 after Ctrl-C; 1 for a broken pipe.
+    That is 0; 2 for an error of the user (one line on standard error); 130 after Ctrl-C; 1 for a broken pipe.
     """
     _prepare_streams()
     if sys.stdout is None:

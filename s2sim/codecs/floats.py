@@ -7,7 +7,6 @@ probability that its mantissa is of a whole binade, so that it is its own amount
 most (theorem there).
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Literal, TypeAlias
@@ -61,17 +60,11 @@ LARGEST_HALF = 65504.0
 _OVERFLOWING = np.uint32(0x477FF000)
 _FLOAT32_MAGNITUDE = np.uint32(0x7FFFFFFF)
 _HALF_SIGN = np.uint32(0x8000)
-_HALF_MAGNITUDE, _HALF_INFINITY = np.uint16(0x7FFF), 0x7C00
 
 _HALF = 10, 15  # Bits of the mantissa, and bias
 
 # Elements that are rounded at once.
 _CHUNK = 1 << 15
-
-
-convert_half: Callable[[Array, str], Array] | None = None
-"""Converts a contiguous array to the type of that name, float32 or float16, as these functions do but for what is too
-large; several times as fast where PyTorch does it, which the hook sets."""
 
 
 def to_half(array: Floats32) -> NDArray[np.float16]:
@@ -80,10 +73,6 @@ def to_half(array: Floats32) -> NDArray[np.float16]:
     NumPy's own conversion takes ten times as long, and a hundred times where results are subnormal. `CodecError` for a
     finite value that is too large.
     """
-    if convert_half is not None and array.flags.c_contiguous:
-        found = convert_half(array, "float16")
-        if (found.view(np.uint16) & _HALF_MAGNITUDE).max(initial=0) < _HALF_INFINITY:
-            return found
     half = np.empty(array.shape, np.uint16)
     flat, out = np.ascontiguousarray(array).reshape(-1), half.reshape(-1)
     for start in range(0, len(flat), _CHUNK):
@@ -113,8 +102,6 @@ def _halves() -> Floats32:
 
 def from_half(array: NDArray[np.float16]) -> Floats32:
     """Return half-precision ``array`` as float32, exactly."""
-    if convert_half is not None and array.flags.c_contiguous:
-        return convert_half(array, "float32")
     return _halves().take(array.view(np.uint16))
 
 

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from s2sim.arrays import Array, Floats32
-from s2sim.codecs import floats
+from s2sim.arrays import Floats32
 from s2sim.errors import OptionError, S2SimError, S2SimWarning, suggest_nearest
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
 from s2sim.gradients.synthetic import load_trace
@@ -50,14 +49,6 @@ def from_layer(layer: Layer, tensor: torch.Tensor) -> torch.Tensor:
         return found.to(tensor.device)
     # An array that ranks of one process would share may not be written to, which PyTorch warns of.
     return tensor.copy_(torch.from_numpy(np.require(to_dense(layer), requirements=["C", "W"])).reshape(tensor.shape))
-
-
-def _convert_half(array: Array, dtype: str) -> Array:
-    """Return an array in another type, see `s2sim.codecs.floats.convert_half`."""
-    import torch
-
-    # As above; warnings are of the whole process, so that the hook's thread leaves their filters alone.
-    return torch.from_numpy(np.require(array, requirements=["W"])).to(getattr(torch, dtype)).numpy()
 
 
 def weight_norms(parameters: Iterable[torch.Tensor]) -> Floats32:
@@ -123,13 +114,12 @@ class PendingSum(NamedTuple):
 class BucketExchanger:
     """One rank's buckets; all ranks hand in the same parameters in the same order.
 
-    Gradients that are only summed, in a type that travels, need no buckets of their own: ``sums`` says whether.
+    ``sums`` says whether gradients are only summed, in a type that travels, which `post_sum` does without buckets.
     """
 
     def __init__(self, layout: BucketLayout, reducer: Reducer, members: Members, seed: int) -> None:
         self._layout = layout
         self.members = members
-        floats.convert_half = _convert_half
         self._seed = seed
         # This rank's reducer of the layers that are reduced together, with what it keeps.
         self.reducers = {names: reducer.with_dtype(layout.held(names)) for names in layout.buckets}
@@ -139,12 +129,7 @@ class BucketExchanger:
         self._from: dict[str, PendingGradients] = {}
         self._left = list(self.reducers)
         self._summed = summed_dtype(next(iter(self.reducers.values())))
-        self._pending: list[PendingSum] = []
-
-    @property
-    def sums(self) -> bool:
-        """Whether `post_sum` does what the reducer does."""
-        return self._summed is not None
+        self.sums, self._pending = self._summed is not None, list[PendingSum]()
 
     def post_sum(self, buffer: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
         """Post the all-reduce of a bucket, float32 or bfloat16 of shape (n,), whose mean ``future`` is to have."""

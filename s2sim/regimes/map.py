@@ -1,7 +1,5 @@
 """A regime map: cells with the time, bytes and error of every reducer, and the winner."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar

@@ -4,13 +4,14 @@ import csv
 import io
 from collections.abc import Collection
 from dataclasses import astuple, dataclass, fields
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias, TypeVar, get_args
 
 from pydantic import Field, TypeAdapter, ValidationError
 
 from s2sim.errors import S2SimError
-from s2sim.files import data_directory, describe_problem, read_table, replace_file, user_path
+from s2sim.files import describe_problem, measured_folder, read_table, replace_file
 
 _Word = Annotated[str, Field(min_length=1, max_length=200)]
 _Count = Annotated[int, Field(ge=1, le=2**20)]
@@ -73,7 +74,6 @@ Kind: TypeAlias = Literal["collectives", "reducers", "iterations", "training"]
 Row = TypeVar("Row", MeasuredSetting, MeasuredTiming)
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
-SHIPPED = "measured_testbed"
 _SETTINGS = "settings"
 
 
@@ -100,10 +100,7 @@ class MeasuredTestbeds:
         return MeasuredTestbeds(settings, **rows)
 
 
-def resolve_testbeds_folder(text: str | None) -> Path:
-    """Return the folder that was asked for; that of the shipped measurements for None, and for its name elsewhere."""
-    path = None if text is None else user_path(text, S2SimError)
-    return data_directory("measured/testbed") if path is None or (text == SHIPPED and not path.exists()) else path
+resolve_testbeds_folder = partial(measured_folder, "testbed")
 
 
 def read_measured(folder: Path) -> MeasuredTestbeds:

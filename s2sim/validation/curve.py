@@ -3,6 +3,7 @@
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated, ClassVar, Literal
 
@@ -13,7 +14,7 @@ from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand, all_to_all_demand, make_demand
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import S2SimError, suggest_nearest
-from s2sim.files import MAX_SHOWN_CHARACTERS, data_directory, read_table, user_path
+from s2sim.files import MAX_SHOWN_CHARACTERS, measured_folder, read_table
 from s2sim.validation.compare_log_result import LARGE_BYTES
 from s2sim.validation.harness import MAX_GPUS, Count, OrEmpty, read_index
 from s2sim.validation.node_files import names
@@ -150,9 +151,7 @@ def is_large(size_bytes: int) -> bool:
     return 5 * size_bytes >= 4 * LARGE_BYTES
 
 
-def resolve_curves_folder(text: str | None) -> Path:
-    """Return the requested folder, or that of the public curves."""
-    return data_directory("measured/curves") if text is None else user_path(text, S2SimError)
+resolve_curves_folder = partial(measured_folder, "curves")
 
 
 def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:

@@ -3,6 +3,7 @@
 import math
 import re
 from dataclasses import dataclass
+from functools import partial
 from math import log
 from pathlib import Path
 from typing import Annotated, Any, ClassVar
@@ -11,7 +12,7 @@ from pydantic import Field
 
 from s2sim.errors import S2SimError
 from s2sim.experiment.json_form import JsonForm, ResultForm
-from s2sim.files import data_directory, user_path
+from s2sim.files import measured_folder
 from s2sim.validation.harness import MOST_LETTERS, Count, OrEmpty, read_index
 
 # Whole and sum of the parts differ by less in rows that can be judged.
@@ -23,7 +24,6 @@ _Word = Annotated[str, Field(max_length=200)]
 _Known = Annotated[_Word, Field(min_length=1)]
 _Ms = OrEmpty[Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]]
 FILE = "iterations.csv"
-SHIPPED = "measured_iterations"
 
 
 def time_in_notes_ms(notes: str, name: str) -> float | None:
@@ -142,10 +142,7 @@ class MeasuredIteration:
     problem: str = ""
 
 
-def resolve_iterations_folder(text: str | None) -> Path:
-    """Return the requested folder; that of the public iterations for None, or for its name elsewhere."""
-    path = None if text is None else user_path(text, S2SimError)
-    return data_directory("measured/iterations") if path is None or (text == SHIPPED and not path.exists()) else path
+resolve_iterations_folder = partial(measured_folder, "iterations")
 
 
 def has_iterations(folder: Path) -> bool:

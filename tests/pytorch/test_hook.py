@@ -11,11 +11,9 @@ pytest.importorskip("torch")
 
 import s2sim.pytorch
 from s2sim.advice.script import script_lines
-from s2sim.codecs import floats
-from s2sim.errors import CodecError, S2SimError
+from s2sim.errors import S2SimError
 from s2sim.experiment.spec import RunSpec
 from s2sim.profiles.read import RecordedJob
-from s2sim.pytorch import hook_buckets
 
 pytestmark = pytest.mark.slow
 
@@ -255,22 +253,3 @@ def test_importing_the_bridge_imports_no_torch():
     code = "import sys, s2sim.pytorch; assert 'torch' not in sys.modules; s2sim.pytorch.hok"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
     assert "did you mean 'hook'" in found.stderr
-
-
-def test_halves_by_pytorch_have_the_bits_of_those_by_numpy(monkeypatch):
-    """Of every half, of what lies between two and ties there, of what is too small, infinite or no number."""
-    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
-    finite = np.sort(every[np.isfinite(every)].astype(np.float32))
-    between = (finite[:-1].astype(np.float64) + finite[1:]) / 2
-    values = np.concatenate([finite, between, 0.999 * between, [1e-30, -1e-30, 0.0, -0.0, np.inf, -np.inf]])
-    values = values.astype(np.float32)
-    found = []
-    for convert in (None, hook_buckets._convert_half):
-        monkeypatch.setattr(floats, "convert_half", convert)
-        own = floats.to_half(values[:-2]), floats.to_half(values), floats.from_half(every)
-        found.append([each.tobytes() for each in own[:2]] + [own[2][~np.isnan(own[2])].tobytes()])
-        assert np.isnan(floats.to_half(np.array([np.nan], np.float32))).all()
-        assert np.array_equal(np.isnan(own[2]), np.isnan(every))
-        with pytest.raises(CodecError, match="does not fit in half precision"):
-            floats.to_half(np.array([1.0, 65520.0], np.float32))
-    assert found[0] == found[1]
