@@ -39,6 +39,7 @@ class Candidate:
     error_range: tuple[float, float] | None = None  # Between what the error lies, where it is hardly known
     # Whether training adds what is lost to later steps, and only one step is known: its error then says little
     feedback: bool = False
+    unbeatable: bool = False  # Whether so little of its communication is exposed that no reducer could gain
 
     @property
     def loss(self) -> float:
@@ -127,7 +128,8 @@ def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
     choice = Choice("use", exact, lossy, faster, doubtful=doubtful, runner_up=runner_up)
     if choice.best.baseline:
         gains = choice.runner_up is not None and choice.runner_up.time_s < baseline.time_s
-        return replace(choice, decision="undecided" if gains else "do not compress")
+        undecided = gains and (doubtful is not None or not baseline.unbeatable)
+        return replace(choice, decision="undecided" if undecided else "do not compress")
     if choice.best.assumes is None:
         return choice
     return replace(choice, without=choose([each for each in candidates if each.assumes is None], max_error))
@@ -243,6 +245,13 @@ def rejected(row: Row, max_error: float | None) -> str | None:
     return None
 
 
+def exposed_share(dense: Row) -> float:
+    """Return the share of an iteration of dense with exposed communication; 1 if iterations are not simulated."""
+    if dense.iteration is None or not dense.iteration.total_s:
+        return 1.0
+    return (dense.iteration.exposed_communication + dense.iteration.waiting) / dense.iteration.total_s
+
+
 def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidate]:
     """Return the candidates of rows of one number of workers; the first ``dense``, the baseline, is never rejected."""
     baseline = next(row for row in rows if row.baseline)
@@ -267,6 +276,7 @@ def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidat
             doubted=doubt_of(row)[1],
             error_range=row.error_range,
             feedback=row.feedback != "no" and not row.exact and row.residual_trend is None,
+            unbeatable=row is baseline and exposed_share(row) < WORTHWHILE - 1,
         )
         for row in rows
     ]

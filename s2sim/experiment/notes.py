@@ -329,9 +329,14 @@ def _memory_note(scenario: ReducerScenario, executed: ExecutedRecording) -> list
     there_bytes = scenario.gpu.memory_bytes
     if scenario.training is None or there_bytes is None or executed.rank_work.state_bytes <= there_bytes:
         return []
-    profile, held = scenario.training.profile, format_bytes(executed.rank_work.state_bytes)
+    training, profile = scenario.training, scenario.training.profile
+    held = format_bytes(executed.rank_work.state_bytes)
     states = f"float32 parameters, gradients and optimizer states of {profile.model} take {held}"
-    divide = "--discipline fsdp divides them among ranks, --groups tp=N,pp=N the model"
+    divide = "--groups tp=N,pp=N divides the model"
+    if not isinstance(training.discipline, ShardedDiscipline):
+        divide = f"--discipline fsdp divides them among ranks, {divide}"
+    elif training.accumulate > 1:
+        divide += ", and with --accumulate 1 gradients are divided as well"
     return [
         f"this model does not fit: {states} of {format_bytes(there_bytes)} of {profile.gpu}, with activations on top; "
         + divide

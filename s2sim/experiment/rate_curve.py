@@ -64,7 +64,6 @@ class RateReplays:
         varied: str,
         ways: RouteTable | None = None,
     ) -> None:
-        self._scenario = scenario
         self._recorded = {item.option_string: item for item in recorded}
         self._dense = baseline_of(recorded).option_string
         self._times: dict[tuple[float, str], int] = {}
@@ -74,7 +73,12 @@ class RateReplays:
 
         @cache
         def at(rate_Bps: float) -> ReducerScenario:
-            return replace(scenario, shape=with_rate(scenario.shape, varied, rate_Bps))
+            moved, training = replace(scenario, shape=with_rate(scenario.shape, varied, rate_Bps)), scenario.training
+            if training is None or scenario.groups is None:
+                return moved
+            # What ranks that share the model send each other is in what they compute.
+            shared = training.with_batch(training.profile.batch, moved, scenario.machines, workers)
+            return replace(moved, training=shared)
 
         @cache
         def timer(rate_Bps: float, algorithm: str | None) -> Timer:
@@ -154,7 +158,7 @@ class RateReplays:
 
     def _executed(self, rate_Bps: float, reducer: str) -> ExecutedRecording:
         item = self._recorded[reducer]
-        return ExecutedRecording.of(item, self._scenario, self._timer(rate_Bps, item.reducer.runs_by))
+        return ExecutedRecording.of(item, self._at(rate_Bps), self._timer(rate_Bps, item.reducer.runs_by))
 
 
 @dataclass(frozen=True, slots=True)

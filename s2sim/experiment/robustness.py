@@ -115,10 +115,10 @@ def _to_count_pays(name: str, field: str, known: Mapping[int, bool]) -> CountPay
 
 
 def find_sensitive_constants(
-    candidates: Sequence[Candidate], executed: Sequence[ExecutedRecording], choice: Choice, max_error: float | None
+    candidates: Sequence[Candidate], executed: Sequence[ExecutedRecording], max_error: float | None
 ) -> tuple[Flip, ...]:
-    """Return the GPU's estimated constants with another choice at an end of their range, where ``choice`` is now."""
-    scenario = executed[0].scenario
+    """Return the GPU's estimated constants with another choice at an end of their range than now."""
+    scenario, now = executed[0].scenario, choice_name(choose(candidates, max_error))
     baseline_s = next(each.time_s for each in candidates if each.baseline)
     flips = []
     ranges = estimated_ranges(scenario.gpu, [each.recording for each in executed])
@@ -143,7 +143,7 @@ def find_sensitive_constants(
                 times_s[same] = (one if least == most == 1 else other).compared_ps / PS_PER_S
             varied.append(replace(each, time_s=times_s[same]))
         best = choice_name(choose(varied, max_error))
-        if best != choice_name(choice):
+        if best != now:
             flips.append(Flip(constant, value, format_constant(scenario.gpu, constant), best))
     return tuple(flips)
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 
 from s2sim import units
 from s2sim.experiment.break_even import LOWEST_BPS, BreakEvenScan
-from s2sim.experiment.choice import ONLY_TRAINING, WORTHWHILE, Candidate, Choice, candidates_of, choose
+from s2sim.experiment.choice import ONLY_TRAINING, Candidate, Choice, candidates_of, choose, exposed_share
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.robustness import find_sensitive_constants, interval_robustness, interval_texts, over_workers
 from s2sim.experiment.row_parts import CountPays, Flip, Verdict
@@ -37,18 +37,6 @@ def describe_hidden(dense: Row, behind: str) -> str | None:
     if dense.iteration is None or not dense.iteration.hidden_communication:
         return None
     return f"dense hides {units.format_percent(dense.iteration.hidden_share)} of its communication behind {behind}"
-
-
-def exposed_share(dense: Row) -> float:
-    """Return the share of an iteration of dense with exposed communication; 1 if iterations are not simulated."""
-    if dense.iteration is None or not dense.iteration.total_s:
-        return 1.0
-    return (dense.iteration.exposed_communication + dense.iteration.waiting) / dense.iteration.total_s
-
-
-def is_unbeatable(dense: Row) -> bool:
-    """Return whether so little communication is exposed that no reducer could gain."""
-    return exposed_share(dense) < WORTHWHILE - 1
 
 
 # The least share that is shown, in tenths of a per cent.
@@ -88,8 +76,6 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
     candidates = candidates_of(rows, known.max_error)
     choice = choose(candidates, known.max_error)
     dense = next(row for row in rows if row.baseline)
-    if choice.decision == "undecided" and choice.doubtful is None and is_unbeatable(dense):
-        choice = replace(choice, decision="do not compress")
     baseline = next(each for each in candidates if each.baseline)
     best = choice.best.name if choice.decision == "use" else baseline.name
     sure = interval_robustness(rows, candidates, known.max_error) if len(rows) > 1 and dense.workers > 1 else None
@@ -139,7 +125,7 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
         return f"Undecided: {close.name} gains {gain:.1%}, which is too little for this model to tell{also}{unjudged}."
     if choice.decision == "do not compress":
         compared = "" if exact else "that was compared "
-        if hidden is not None and is_unbeatable(dense):
+        if hidden is not None and baseline.unbeatable:
             share = exposed_share(dense)
             left = f", and {share:.1%} of an iteration is left to gain" if share >= _LISTED_SHARE else ""
             return f"Do not compress: {hidden}{left}."
@@ -352,9 +338,7 @@ def give_verdicts(
             max_error=max_error,
             steps=spec.steps,
             scan=state.scan if workers == state.largest else BreakEvenScan(None),
-            flips=find_sensitive_constants(candidates, executed, choose(candidates, max_error), max_error)
-            if sensitivity
-            else (),
+            flips=find_sensitive_constants(candidates, executed, max_error) if sensitivity else (),
             compute_origin=origin,
             faults=tuple(dict.fromkeys(fault.partition(":")[0] for fault in spec.faults)),
             pays_over=(*state.over_batches, *over_workers(state.rows, max_error)) if workers == state.largest else (),

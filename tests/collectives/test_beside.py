@@ -124,6 +124,17 @@ def test_switches_reduce_for_each_group(algorithm):
     assert (received == demand.buffer_bytes).all()
 
 
+@pytest.mark.parametrize("rate", ["400Gbps", "10Gbps"])
+def test_switches_reduce_for_groups_of_whole_nodes_without_the_network(rate):
+    """Eight groups, each of a node with an NVSwitch, beside each other take what one takes alone, at any rate."""
+    cluster = build_cluster(load_shape("dgx-h100", [f"nic.rate={rate}"]), 64)
+    members = np.arange(64).reshape(8, 8)
+    timer = ConcurrentGroupsTimer(cluster, members, "in-network", profile=choose_library("nccl").profile)
+    demand = all_reduce(8, 12 << 20)
+    alone = Timer(cluster.within(range(8)), "in-network", profile=choose_library("nccl").profile).time(demand)
+    assert timer.time(demand).duration_ps == timer.alone.time(demand).duration_ps == alone.duration_ps
+
+
 def test_one_group_of_all_takes_what_it_takes_alone():
     cluster = build_cluster(load_shape("fat-tree"), 16)
     for algorithm in ("auto", "ring", "double-binary-tree", "hierarchical"):

@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 import s2sim
+from s2sim.experiment.choice import candidates_of, exposed_share
 from s2sim.experiment.judgement import judge
-from s2sim.experiment.verdict import VerdictContext, exposed_share, give_verdict, is_unbeatable
+from s2sim.experiment.verdict import VerdictContext, give_verdict
 
 from .conftest import iterating
 
@@ -42,7 +43,7 @@ def test_dense_that_hides_behind_backward_is_not_to_be_beaten():
 
 def test_a_gain_too_small_to_tell_is_no_doubt_where_nothing_is_left_to_gain():
     rows = iterating("dense", exposed=0.002, hidden=0.2, waiting=0.0), iterating("fp16", exposed=0.001, waiting=0.0)
-    assert is_unbeatable(rows[0])
+    assert candidates_of(rows, None)[0].unbeatable
     assert exposed_share(rows[0]) == pytest.approx(0.002 / 0.358)
     verdict = verdict_of(*rows)
     assert verdict.decision == "do not compress"

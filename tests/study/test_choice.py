@@ -110,6 +110,10 @@ def test_a_gain_that_the_model_cannot_tell_is_undecided():
     doubtful = Candidate("union", 0.7, 0.0, exact=True, doubt=1.5)
     assert choose([DENSE, doubtful], None).decision == "undecided"
     assert choose([DENSE, replace(doubtful, doubt=1.2)], None).decision == "use"
+    # Where hardly anything is exposed there is no such gain, but what is doubtful stays so.
+    hidden = replace(DENSE, unbeatable=True)
+    assert choose([hidden, close], None).decision == "do not compress"
+    assert choose([hidden, doubtful], None).decision == "undecided"
 
 
 def test_an_error_is_no_price_for_what_is_exact_and_as_fast():

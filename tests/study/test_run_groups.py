@@ -54,6 +54,17 @@ def test_iterations_of_a_rank_of_the_first_stage():
 
 
 @pytest.mark.slow
+def test_rates_are_those_of_all_that_ranks_send():
+    """Tensor-parallel ranks over nodes: a run at another rate finds the same rate at which fp16 ceases to pay."""
+    asked = {**ITERATIONS, "workers": 32, "groups": "tp=8,dp=rest", "accumulate": 4, "break_even": True}
+    found = [s2sim.run("leaf-spine", overrides=(f"nic.rate={rate}Gbps",), **asked) for rate in (25, 90)]
+    rates = [[each.at_Bps for each in result.verdict.break_even] for result in found]
+    assert rates[0] == pytest.approx(rates[1], rel=0.01)
+    assert len(rates[0]) == 1
+    assert rates[0][0] > 90e9 / 8
+
+
+@pytest.mark.slow
 def test_more_mini_batches_wait_for_a_smaller_share():
     shares = []
     for accumulate in (1, 4, 16):

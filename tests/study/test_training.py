@@ -65,6 +65,13 @@ def test_a_model_that_no_gpu_holds_is_said_to_be_none_that_runs():
         assert (not said) == fits, options
         assert fits or "take 107.8 GB of 80 GB of h100" in said[0]
         assert result.rows[0].iteration.state_bytes == pytest.approx(16 * 6.738e9, rel=1e-3) or fits
+    whole, parts = (
+        run("dgx-h100", 16, reducers=("fp16",), profile="llama-7b", discipline="fsdp", accumulate=count)
+        for count in (4, 1)
+    )
+    # Gradients of several mini-batches are exchanged once, and are whole until then.
+    more = whole.rows[0].iteration.state_bytes - parts.rows[0].iteration.state_bytes
+    assert more == pytest.approx(4 * 6.738e9 * 15 / 16, rel=1e-3)
 
 
 @pytest.mark.slow

@@ -32,7 +32,7 @@ _PASSES = 8
 def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
     """Return the routes of the messages of a pattern, with the overheads of a library."""
     legs = pattern.legs
-    if pattern.groups > 1:
+    if pattern.groups > 1 or (pattern.through_switch and len(pattern.src) < cluster.workers):
         each = []
         for group in range(pattern.groups):
             # The ranks of a group are consecutive.

@@ -247,9 +247,9 @@ class TrainingIteration:
         parameters = int(ready.elements.sum())
         # Where the profile's file has the optimizer's time alone it is taken to be Adam's.
         states = 4 if self.source.file.optimizer.rule == "sgd-momentum" else 8
-        kept_bytes = VALUE_BYTES["fp32"] + states + VALUE_BYTES[held]
+        kept_bytes, gradient_bytes = parameters * (VALUE_BYTES["fp32"] + states), parameters * VALUE_BYTES[held]
         if not isinstance(discipline, ShardedDiscipline):
-            return RankWork(compute, ParameterGathers(), parameters * kept_bytes, 1)
+            return RankWork(compute, ParameterGathers(), kept_bytes + gradient_bytes, 1)
         nodes = [0] * timer.workers if timer.cluster.workers != timer.workers else timer.cluster.node_of_rank.tolist()
         buckets = self.buckets(timer, held)
         shards = max(map(len, discipline.groups(nodes)), default=timer.workers)
@@ -267,7 +267,10 @@ class TrainingIteration:
             if shards > 1
             else compute,
             discipline.gathers(ready, buckets, nodes, self.value_bytes) if timer.workers > 1 else ParameterGathers(),
-            discipline.whole_parameters(ready, buckets) * self.value_bytes + -(-parameters * kept_bytes // shards),
+            # Gradients that are exchanged after several mini-batches are whole until then.
+            discipline.whole_parameters(ready, buckets) * self.value_bytes
+            - (-kept_bytes // shards)
+            - (-gradient_bytes // (shards if self.accumulate == 1 else 1)),
             shards,
         )
 
