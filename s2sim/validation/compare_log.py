@@ -203,7 +203,7 @@ class LogReplayTimer:
         name, channels = option.partition(":")[0], row.channels or table.channels
         given: str | Algorithm = option
         if name == "ring" and (rings := self._each_once(table.rings[: row.channels])):
-            given = ExplicitRings(rings)
+            given = ExplicitRings(len(rings) if len(rings) > 1 else None, orders=rings)
         elif name == "ring" and channels and channels < channel_count(self._cluster, None):
             given = f"ring:channels={channels}"
         elif name == "double-binary-tree" and (trees := self._each_once(table.trees[: row.channels])):
@@ -211,7 +211,7 @@ class LogReplayTimer:
             if chunks is None:
                 made = self._timer(option, profile).time(demand).schedule.algorithm
                 chunks = getattr(read_algorithm(made), "chunks", None)
-            given = ExplicitTrees(trees, chunks or 1)
+            given = ExplicitTrees(len(trees) // 2 if len(trees) > 3 else None, chunks or 1, parents=trees)
         return self._timer(given, profile).time(demand)
 
     def _each_once(self, channels: Sequence[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:

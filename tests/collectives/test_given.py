@@ -25,7 +25,7 @@ def test_rings_in_any_order_compute_the_collective(cluster, kind):
     generator = np.random.default_rng(3)
     orders = tuple(tuple(generator.permutation(RANKS).tolist()) for _ in range(3))
     elements = (101,) * RANKS if kind != "barrier" else (0,) * RANKS
-    check_schedule(ExplicitRings(orders).schedule(Demand(kind, elements, 4), cluster))
+    check_schedule(ExplicitRings(3, orders=orders).schedule(Demand(kind, elements, 4), cluster))
 
 
 @pytest.mark.parametrize("trees", [1, 2, 5])
@@ -38,7 +38,7 @@ def test_trees_of_any_shape_compute_the_all_reduce(cluster, trees):
         parent[order[0]] = -1
         parent[order[1:]] = [order[generator.integers(at)] for at in range(1, RANKS)]
         parents.append(tuple(parent.tolist()))
-    schedule = ExplicitTrees(tuple(parents), 3).schedule(Demand("all_reduce", (101,) * RANKS, 4), cluster)
+    schedule = ExplicitTrees(None, 3, parents=tuple(parents)).schedule(Demand("all_reduce", (101,) * RANKS, 4), cluster)
     check_schedule(schedule)
 
 
@@ -48,8 +48,8 @@ def test_what_is_given_as_it_is_made_takes_as_long(cluster, profile):
     rank_order = tuple(range(RANKS))
     parents = tuple(tuple(each.tolist()) for each in trees_over_nodes(cluster.node_of_rank))
     for given, made in (
-        (ExplicitRings((rank_order,)), "ring:channels=1"),
-        (ExplicitTrees(parents, 4), "double-binary-tree:channels=1,chunks=4"),
+        (ExplicitRings(orders=(rank_order,)), "ring:channels=1"),
+        (ExplicitTrees(None, 4, parents=parents), "double-binary-tree:channels=1,chunks=4"),
     ):
         times = [
             Timer(cluster, each, profile=profile).time(demand) for each in (given, make_algorithm(made, "all_reduce"))

@@ -23,51 +23,28 @@ from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class ExplicitRings:
+class ExplicitRings(Ring):
     """Rings side by side, each with an even part of the data."""
 
-    name: ClassVar[str] = Ring.name
-    source: ClassVar[str] = Ring.source
-    kinds: ClassVar[tuple[str, ...]] = Ring.kinds
     auto: ClassVar[tuple[str, ...]] = ()
-    orders: tuple[tuple[int, ...], ...]  # All ranks in the order of each ring
+    orders: tuple[tuple[int, ...], ...] = ()  # All ranks in the order of each ring, as many as there are channels
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         groups = groups_in_orders(demand, np.array(self.orders, np.int64))
-        return schedule_of(demand, option_text(self._ring), self._ring.stage(demand.kind, groups))
-
-    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time where messages share nothing: that of rings in any order."""
-        return self._ring.closed_form_s(demand, hops)
-
-    @property
-    def _ring(self) -> Ring:
-        return Ring(channels=len(self.orders) if len(self.orders) > 1 else None)
+        return schedule_of(demand, option_text(Ring(self.channels)), self.stage(demand.kind, groups))
 
 
 @dataclass(frozen=True, slots=True)
-class ExplicitTrees:
-    """Trees side by side, each with an even part of the data, which goes up and down in pieces."""
+class ExplicitTrees(DoubleBinaryTree):
+    """Trees side by side, two a channel, each with an even part of the data, which goes up and down in pieces."""
 
-    name: ClassVar[str] = DoubleBinaryTree.name
-    source: ClassVar[str] = DoubleBinaryTree.source
-    kinds: ClassVar[tuple[str, ...]] = DoubleBinaryTree.kinds
     auto: ClassVar[tuple[str, ...]] = ()
-    parents: tuple[tuple[int, ...], ...]  # The parent of each rank in each tree, -1 of its root
-    chunks: int  # Pieces of a tree's part
+    parents: tuple[tuple[int, ...], ...] = ()  # The parent of each rank in each tree, -1 of its root
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         trees = up_and_down([np.array(parents, np.int64) for parents in self.parents])
-        return schedule_of(demand, option_text(self._trees), tree_stage(group_of_all(demand), trees, self.chunks))
-
-    def closed_form_s(self, demand: Demand, hops: Hops) -> float:
-        """Return the time where messages share nothing: that of double binary trees."""
-        return self._trees.closed_form_s(demand, hops)
-
-    @property
-    def _trees(self) -> DoubleBinaryTree:
-        pairs = len(self.parents) // 2
-        return DoubleBinaryTree(channels=pairs if pairs > 1 else None, chunks=self.chunks)
+        made = tree_stage(group_of_all(demand), trees, self.chunks or 1)
+        return schedule_of(demand, option_text(DoubleBinaryTree(self.channels, self.chunks)), made)
 
 
 ALGORITHMS = Registry(
