@@ -130,7 +130,7 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
     bound = lower_bound([demand], planned.timer.cuts(), assisted=assisted)
     if concurrent is not None:
         sizes = concurrent.groups
-        alone_s = concurrent.timer.alone.time(demand).duration_ps / PS_PER_S
+        alone_s = concurrent.timer.alone_ps(demand) / PS_PER_S
         groups = BesideRow(sizes.tp, sizes.pp, sizes.dp, sizes.count, alone_s, time_s / alone_s if alone_s else None)
     alone = spec.network == "fluid" and not planned.by_message and concurrent is None
     faster = planned.timer.faster(timed) if alone else None

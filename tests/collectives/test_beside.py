@@ -8,6 +8,7 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.bounds import lower_bound, rank_ends_ps, simulate_ps
 from s2sim.collectives.timing.collective_run import CollectiveRun
 from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
+from s2sim.collectives.timing.terms import schedule_terms
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
 from s2sim.libraries.lowering_tables import choose_library
@@ -133,6 +134,31 @@ def test_switches_reduce_for_groups_of_whole_nodes_without_the_network(rate):
     demand = all_reduce(8, 12 << 20)
     alone = Timer(cluster.within(range(8)), "in-network", profile=choose_library("nccl").profile).time(demand)
     assert timer.time(demand).duration_ps == timer.alone.time(demand).duration_ps == alone.duration_ps
+
+
+@pytest.mark.parametrize("topology", ["dgx-h100", "aws-p5"])
+def test_groups_that_lie_otherwise_run_what_they_would_alone(topology):
+    """Of four groups of six on nodes of eight, two are inside a node; the others need trees between nodes."""
+    shape, demand = load_shape(topology), all_reduce(6, 1 << 26)
+    cluster, profile = build_cluster(shape, 24), choose_library("nccl").on(shape).profile
+    members = np.arange(24).reshape(4, 6)
+    timer = ConcurrentGroupsTimer(cluster, members, profile=profile)
+    timed = timer.time(demand)
+    own = [Timer(cluster.within(ranks), profile=profile).time(demand) for ranks in members]
+    assert [each.schedule.algorithm for each in own] == ["in-network", "nvls-tree", "nvls-tree", "in-network"]
+    by_itself_ps = each_by_itself_ps(cluster, members, [each.schedule for each in own])
+    assert timed.duration_ps == pytest.approx(by_itself_ps, abs=200)
+    assert timer.alone_ps(demand) == own[1].duration_ps > 2 * own[0].duration_ps
+    assert timed.why.endswith("groups placed otherwise run nvls-tree (Simple)")
+    assert sum(term.ps for term in schedule_terms(timed, timer.cluster)) == timed.duration_ps
+
+
+def test_a_switch_may_reduce_for_groups_other_than_the_first():
+    cluster, members = build_cluster(load_shape("dgx-h100"), 48), np.array([range(0, 48, 8), range(1, 7)])
+    profile = choose_library("nccl").on(cluster.shape).profile
+    timed = ConcurrentGroupsTimer(cluster, members, profile=profile).time(all_reduce(6, 1 << 26))
+    assert timed.why.endswith("groups placed otherwise run in-network (Simple)")
+    assert timed.schedule.assisted
 
 
 def test_one_group_of_all_takes_what_it_takes_alone():

@@ -257,10 +257,11 @@ class Schedule:
         """Whether some step starts when bytes have been sent instead of delivered."""
         return "sent" if not self.stage.chain and any(step.after_sent for step in self.steps) else "delivered"
 
-    @property
+    @cached_property
     def assisted(self) -> bool:
         """Whether a switch or a server reduces, so that ranks send fewer bytes than among themselves."""
-        return self.helpers > 0 or any(step.round.pattern.through_switch for step in self.steps[:1])
+        steps = self.steps[:1] if self.stage.chain else self.steps
+        return self.helpers > 0 or any(step.round.pattern.through_switch for step in steps)
 
     def traffic(self) -> tuple[Ints, Ints]:
         """Return (sent, received) bytes of each rank and helper, int64."""

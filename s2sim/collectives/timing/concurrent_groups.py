@@ -3,17 +3,17 @@
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from itertools import pairwise
+from itertools import pairwise, starmap
 
 import numpy as np
 
 from s2sim.arrays import Floats, Ints
-from s2sim.collectives.algorithms.registry import Algorithm, helpers_of, make_algorithm
+from s2sim.collectives.algorithms.registry import Algorithm, helpers_of
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import merge_concurrent
 from s2sim.collectives.schedules.schedule import Pattern, Schedule
 from s2sim.collectives.timing.bounds import check_timing_cost
-from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile, apply_overheads
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
 from s2sim.collectives.timing.routes import RouteTable, components
 from s2sim.collectives.timing.timer import AUTO, Possibility, Timer
 from s2sim.errors import OptionError
@@ -60,8 +60,8 @@ def _communicating_pairs(schedule: Schedule) -> tuple[Ints, Ints]:
 class ConcurrentGroupsTimer(Timer):
     """Times the collectives of the first group while all groups run the same.
 
-    Groups share links, but are independent communicators of a library: each has the algorithm and the protocol that are
-    fastest for the first group alone. ``members`` are the ranks of each group on the given cluster, int64 of shape
+    Groups share links, but are independent communicators of a library: each has the algorithm and the protocol that a
+    group of its placement has alone. ``members`` are the ranks of each group on the given cluster, int64 of shape
     (groups, ranks), in its order; the attribute ``cluster`` has all groups concatenated: rank r of group g is number g
     times the ranks of a group plus r. ``alone`` is the timer of the first group without the others; groups that share
     links have equal numbers in ``sets``, int64 of shape (groups,).
@@ -92,6 +92,10 @@ class ConcurrentGroupsTimer(Timer):
                 "not: take another algorithm"
             )
         self.alone = alone or Timer(cluster.within(first), algorithm, ways.within(first) if ways else None, profile)
+        others = (tuple(self._members[kind[0]].tolist()) for kind in self._kinds[1:])
+        given = ((self.cluster.within(own), self._algorithm, self.ways.within(own), profile) for own in others)
+        # One group of each placement without the others.
+        self._each_alone = [self.alone, *starmap(type(self.alone), given)]
 
     @property
     def workers(self) -> int:
@@ -118,19 +122,29 @@ class ConcurrentGroupsTimer(Timer):
             self.cluster, members, self._algorithm, self.ways, profile, alone=alone, sets=self._sets
         )
 
+    def alone_ps(self, demand: Demand) -> int:
+        """Return the duration of the slowest group without the others, in picoseconds."""
+        return max(timer.time(demand).duration_ps for timer in self._each_alone)
+
     def cuts(self) -> Cuts:
         """Return the cuts of the cluster, crossed by all groups."""
         return replace(self.cluster.cuts(), concurrent=self.groups)
 
     def _possibilities(self, demand: Demand) -> tuple[list[Possibility], str]:
-        """Return the schedule of all groups with the choice of the first one alone, and the reason for that."""
-        alone = self.alone.time(demand)
-        parts = [(self._as_alone(alone.schedule, kind[0]), kind) for kind in self._kinds]
+        """Return the schedule of all groups, each with its choice alone, and the reason for that of the first."""
+        each, parts = [timer.time(demand) for timer in self._each_alone], []
+        for schedule, kind in zip((alone.schedule for alone in each), self._kinds, strict=True):
+            # All groups together may not wait for the host.
+            launch_ps = sum(int(term.each[0]) for term in schedule.launch)
+            bare = replace(schedule, launch_ps=launch_ps, host_bound=False) if schedule.host_bound else schedule
+            parts.append((bare, kind))
         # Equally placed groups that share no link with the timed ones have the same durations.
         schedule = replace(merge_concurrent(self._one_of_each(parts)), concurrent=self.cluster.workers - self.workers)
         check_timing_cost(schedule, len(self.cluster.fabric))
         possible = [Possibility(schedule.algorithm, self.profile, lambda: schedule)]
-        return possible, f"for one group alone: {alone.why}" if self.groups > 1 else alone.why
+        others = {alone.schedule.text: None for alone in each if alone.schedule.text != each[0].schedule.text}
+        why = f"for one group alone: {each[0].why}" if self.groups > 1 else each[0].why
+        return possible, f"{why}; groups placed otherwise run {', '.join(others)}" if others else why
 
     def _one_of_each(self, parts: Sequence[tuple[Schedule, Ints]]) -> list[tuple[Schedule, Ints]]:
         """Return schedules with the groups that have to be timed."""
@@ -171,16 +185,6 @@ class ConcurrentGroupsTimer(Timer):
         links = np.stack([rate_Bps[order], np.round(load[order], 6)], axis=1).astype(np.float64)
         for begin, end in pairwise(np.searchsorted(owner[order], np.arange(sets.max() + 2)).tolist()):
             yield links[begin:end]
-
-    def _as_alone(self, alone: Schedule, group: int) -> Schedule:
-        view, demand = self.cluster.within(self._members[group]), alone.demand
-        requested, name = self._algorithm, alone.algorithm.partition(":")[0]
-        # The option string of a schedule may lack options that were given.
-        given = not isinstance(requested, str) and requested.name == name and option_text(requested) != name
-        plain = make_algorithm(requested if given else alone.algorithm, demand.kind).schedule(demand, view)
-        profiles = self.profile.protocols(plain, view)
-        profile = next((each for each in profiles if each.protocol == alone.protocol), profiles[-1])
-        return apply_overheads(plain, view, profile)
 
 
 def _equally_placed_groups(cluster: Cluster, members: Ints) -> list[Ints]:
