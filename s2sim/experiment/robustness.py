@@ -36,13 +36,14 @@ HIGHEST_BATCH = 4096
 def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> tuple[CountPays, ...]:
     """Return by reducer the mini-batches of a GPU, up to `HIGHEST_BATCH` or that of the run, with which it pays.
 
-    None where another mini-batch has other buckets, and of a reducer whose bytes follow rows that it looks up.
+    None where another mini-batch has other buckets or compute times are measured, which are of one mini-batch, and of a
+    reducer whose bytes follow rows that it looks up.
     """
     dense = next(each.executed for each in predictions if each.row.baseline)
     training = dense.scenario.training
-    if training is None or training.discipline.by_times or dense.recording.workers == 1:
+    scenario, alone = dense.scenario, dense.recording.workers == 1
+    if training is None or training.discipline.by_times or training.compute_times_ms or alone:
         return ()
-    scenario = dense.scenario
     looks_up = scenario.target is not None and any(layer.most_rows for layer in training.model.layers)
 
     @cache

@@ -269,16 +269,18 @@ HEALTHY = "without faults"
 def find_alternatives(spec: RunSpec, scenario: ReducerScenario, state: RunState) -> tuple[Alternative, ...]:
     """Return what a run gives without its faults, if it has some, and with the overrides of each ``spec.instead``.
 
-    It is about the largest number of workers. What was recorded is predicted there, unless the other cluster has other
-    nodes or buckets: then it is recorded anew, so that a run there says the same.
+    It is about the largest number of workers, with this run's mini-batch: another GPU may have another by default.
+    What was recorded is predicted there, unless the other cluster has other nodes or buckets: then it is recorded anew,
+    so that a run there says the same.
     """
+    batch = None if scenario.training is None else scenario.training.profile.batch
     predictions, ranks = state.predictions[state.largest], scenario.ranks_of(state.largest)
     others = {HEALTHY: (spec.overrides, replace(scenario, faults=()))} if spec.faults else {}
     for text in spec.instead:
         added = [each.strip() for each in text.split(",")]
         fields = {each.partition("=")[0].strip() for each in added}
         overrides = (*(each for each in spec.overrides if each.partition("=")[0].strip() not in fields), *added)
-        changed = replace(spec, overrides=overrides, workers=(state.largest,), instead=())
+        changed = replace(spec, overrides=overrides, workers=(state.largest,), instead=(), batch=batch)
         others[text] = overrides, resolve_checked(changed)
     found = []
     for name, (overrides, there) in others.items():

@@ -197,6 +197,7 @@ class IterationRanks:
 
     scripts: tuple[Script, ...]
     slower: tuple[float, ...]
+    optimizer: tuple[float, ...]
     factor: float
     late_ps: int
     device: GpuDevice

@@ -178,7 +178,8 @@ class _IterationReplay:
         differing = [] if self._one_for_all else [each for each in numbers if any(each)]
         slower_of_rank, late_of_rank = (settings.slower * self._factors).T.tolist(), self._late_ps.tolist()
         for rank in range(self._timer.workers):
-            slower, late_ps = tuple(slower_of_rank[rank]), late_of_rank[rank]
+            slower, late_ps, factor = tuple(slower_of_rank[rank]), late_of_rank[rank], float(self._factors[rank])
+            optimizer = slower if settings.optimizer is None else (settings.optimizer * factor,) * len(slower)
             equal = (tuple(each[rank] for each in differing), slower, late_ps)
             key = rank if isinstance(self._communicators, SkewedCommunicator) else equal
             if key not in classes:
@@ -188,7 +189,7 @@ class _IterationReplay:
                 shared = self._communicators
                 env = shared.of_rank[rank].env if isinstance(shared, SkewedCommunicator) else self._env
                 device = GpuDevice(env, settings.streams, self._compute.memory_bound)
-                classes[key] = IterationRanks(scripts, slower, float(self._factors[rank]), late_ps, device, rank)
+                classes[key] = IterationRanks(scripts, slower, optimizer, factor, late_ps, device, rank)
             classes[key].ranks += 1
             of_rank.append(classes[key])
         return of_rank
@@ -290,7 +291,7 @@ class _IterationReplay:
             if settings.waits_for_all or iteration == len(ranks.slower) - 1:
                 yield env.all_of(ended[: self._buckets])
                 if settings.waits_for_all and compute.optimizer_ps:
-                    yield ranks.device.run("optimizer", ceil(compute.optimizer_ps * slower))
+                    yield ranks.device.run("optimizer", ceil(compute.optimizer_ps * ranks.optimizer[iteration]))
                 if count := len(self._gathers.after_step):
                     queue.begin(count, count)
                     yield env.all_of(ended)
@@ -366,6 +367,7 @@ class _IterationReplay:
         yield from run_script(env, script, leaving.recording.calls, communicators, program, first_call)
         if not settings.waits_for_all and self._compute.optimizer_ps:
             share = len(leaving.bucket.tensors) / max(1, len(self._compute.backward_ps))
+            share *= ranks.optimizer[(number + 1) * self._period - 1]
             yield ranks.device.run("optimizer", ceil(self._compute.optimizer_ps * share))
         ranks.programs -= 1
 

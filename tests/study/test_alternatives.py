@@ -58,6 +58,18 @@ def test_an_override_replaces_the_one_of_the_question():
     assert result.alternatives[0].time_s["dense"] < compared(result)["dense"]
 
 
+@pytest.mark.slow
+def test_another_gpu_computes_the_mini_batch_of_the_question():
+    options = {"workers": 2, "profile": "gpt2", "reducers": ["fp16"]}
+    result = s2sim.run("dgx-h100", **options, **QUICK, instead=["gpu=h200"])
+    (other,) = result.alternatives
+    # Alone it takes twice as many, as its memory holds them.
+    there = s2sim.run("dgx-h100", **options, **QUICK, overrides=("gpu=h200",), batch=32)
+    assert result.spec.batch is None
+    assert other.time_s == compared(there)
+    assert other.time_s["dense"] < 1.01 * compared(result)["dense"]
+
+
 def test_a_field_that_is_unknown_is_refused():
     with pytest.raises(S2SimError, match=r"unknown field 'nic\.foo'"):
         s2sim.run("fat-tree", **SMALL, **QUICK, instead=["nic.foo=2"])

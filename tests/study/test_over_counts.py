@@ -36,6 +36,16 @@ def test_a_reducer_gains_up_to_the_batch_that_is_told_and_not_beyond():
 
 
 @pytest.mark.slow
+def test_measured_compute_times_are_of_one_batch(tmp_path):
+    path = tmp_path / "times.csv"
+    path.write_text("100,120\n")
+    result = s2sim.run(**SPEC, workers=2, reducers=["fp16"], thorough=False, compute_times=str(path))
+    assert result.verdict.break_even or result.verdict.pays
+    assert result.verdict.pays_over == ()
+    assert "batch of" not in " ".join(result.verdict.lines)
+
+
+@pytest.mark.slow
 def test_numbers_of_workers_that_ran_tell_from_which_on_it_gains():
     result = s2sim.run(**SPEC, workers=[4, 8, 16], reducers=["fp16"], break_even=False, thorough=False)
     found = over(result, "workers")

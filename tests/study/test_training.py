@@ -202,6 +202,19 @@ def test_measured_compute_times_take_the_place_of_stated_ones(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("batch", [1, 1024])
+def test_measured_compute_times_leave_the_optimizer_as_it_is(tmp_path, batch):
+    path = tmp_path / "times.csv"
+    path.write_text("100,120\n100,100\n")
+    result = run(workers=2, compute_times=str(path), reducers=("fp16",), batch=batch)
+    for row in result.rows:
+        parts = row.iteration
+        assert parts.optimizer == pytest.approx(resolve_run(result.spec).training.profile.optimizer_ps / 1e12)
+        assert parts.forward + parts.backward == pytest.approx(0.1, rel=0.01)
+        assert 0.1 < parts.lower_bound <= row.iteration_s
+
+
+@pytest.mark.slow
 def test_what_a_fault_did_is_told_of_iterations_and_not_of_the_phase():
     late = run(reducers=("fp16",), faults=("slow-rank:rank=1,factor=2",))
     (note,) = (note for note in late.notes if note.startswith("slow-rank"))

@@ -193,7 +193,7 @@ class TrainingIteration:
         if self.compute_cv or self.compute_times_ms:
             wanted = len(self.compute_times_ms) or _BY_CHANCE
         iterations = -(-(self.iterations or wanted) // period) * period
-        slower = np.ones((iterations, workers))
+        slower, shared = np.ones((iterations, workers)), 1.0
         if self.compute_times_ms:
             # In turn where there are fewer.
             times_ms = np.array(self.compute_times_ms)
@@ -208,9 +208,11 @@ class TrainingIteration:
         if self.processors is not None:
             # Processes that share processors take turns, as they did where the job was recorded.
             there = 1.0 if self.job is None else self.job.processes_per_processor
-            slower = slower * max(1.0, workers / self.processors) / there
+            shared = max(1.0, workers / self.processors) / there
         return IterationSettings(
-            slower=slower,
+            slower=slower * shared,
+            # Measured times of forward and backward say nothing of the optimizer.
+            optimizer=shared if self.compute_times_ms else None,
             waits_for_all=self.discipline.waits_for_all,
             streams=self.streams,
             accumulate=self.accumulate,

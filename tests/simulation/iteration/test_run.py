@@ -104,6 +104,26 @@ def test_on_one_thread_buckets_follow_each_other_after_an_agreement(timer, gpu, 
     assert beside.iteration < whole.typical.iteration
 
 
+@pytest.mark.parametrize("waits_for_all", [True, False])
+@pytest.mark.parametrize(("own", "factor"), [(None, 5.0), (1.5, 1.5)])
+def test_an_optimizer_takes_its_own_factor_or_that_of_compute_and_that_of_a_slow_rank(
+    timer, gpu, waits_for_all, own, factor
+):
+    found = iterate(
+        [((0, 1), 0, dense(10))],
+        computing([3, 4], [10, 20], 2),
+        timer,
+        gpu,
+        slower=np.full((1, WORKERS), 5.0),
+        optimizer=own,
+        waits_for_all=waits_for_all,
+        faults=("slow-rank:rank=1,factor=2",),
+    )
+    for rank, times in ((0, 1), (1, 2)):
+        taken_ps = [each.end_ps - each.start_ps for each in found.by_rank[rank].busy if each.what == "optimizer"]
+        assert taken_ps == [2 * MS * factor * times]
+
+
 def test_with_infinite_bandwidth_an_iteration_is_compute_and_codec(make_cluster, gpu):
     fast = make_cluster(WORKERS, 'kind = "single-switch"', nic='rate = "1e18B/s"')
     recording = dense(10**6, works=(ENCODE, DECODE))
