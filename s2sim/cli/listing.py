@@ -241,8 +241,7 @@ def schema_command(*, result: str = "run") -> None:
 
 
 _TEXTS = ("name", "description", "source")
-_RANKS_SHOWN = 16
-_PAIRS_SHOWN = 4
+_RANKS_SHOWN, _PAIRS_SHOWN = 16, 4
 
 topologies = group("topology")
 

@@ -145,8 +145,7 @@ class _Watch:
 
 
 # Lines of a table on a terminal.
-_MOST_SHOWN = 60
-_MOST_REFUSALS = 5
+_MOST_SHOWN, _MOST_REFUSALS = 60, 5
 
 
 @options_from(RunSpec, topology="fat-tree", workers="16")

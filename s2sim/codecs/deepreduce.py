@@ -21,8 +21,7 @@ from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.hashing import MAX_ROWS, check_key_space, mix32, mix_constants, row_words, spread
 from s2sim.errors import CodecError, OptionError
 
-_KEYS_PER_BATCH = 1 << 15
-_CACHED_FILTERS = 64
+_KEYS_PER_BATCH, _CACHED_FILTERS = 1 << 15, 64
 
 
 def check_rate(rate: float, owner: str) -> None:

@@ -20,8 +20,7 @@ from s2sim.errors import CodecError
 from s2sim.options import check_options
 
 _FLOAT32_EXPONENT = np.uint32(0x7F800000)
-_FLOAT32_MANTISSA_BITS = 23
-_FLOAT32_BIAS = 127
+_FLOAT32_MANTISSA_BITS, _FLOAT32_BIAS = 23, 127
 
 
 def round_magnitudes(magnitudes: Words, mantissa_bits: int, bias: int) -> Words:

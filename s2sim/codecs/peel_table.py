@@ -39,8 +39,7 @@ _CHUNK_KEYS = 1 << 17  # Keys that are sorted by block at once: three megabytes 
 
 _SMALL = 14.0  # Cells are at least this times keys^(2/3), see `cells_for`
 
-_MAX_BLOCKS = 1 << 16
-_MAX_COLUMNS = 1 << 16
+_MAX_BLOCKS, _MAX_COLUMNS = 1 << 16, 1 << 16
 # Arrays, because NumPy takes twice as long to prepare a scalar.
 _LOW = np.array(0xFFFFFFFF, np.uint64)
 _SHIFT = np.array(32, np.uint64)

@@ -22,8 +22,7 @@ if TYPE_CHECKING:
 _PARSE = "parse"
 _DOC_LINE = re.compile(r"(.{1,92})(?: |$)")  # textwrap takes 2 ms at every start of a command
 _WHOLE = re.compile(r"[+-]?\d+")
-_MOST_WORKERS_DIGITS = 9
-_LONGEST_TEXT = 40
+_MOST_WORKERS_DIGITS, _LONGEST_TEXT = 9, 40
 
 
 @dataclass(frozen=True, slots=True)

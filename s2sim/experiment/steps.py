@@ -25,8 +25,7 @@ from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.simulation.run import Replay
 from s2sim.units import PS_PER_S
 
-_MIN_STEPS = 6
-_SETTLED = 0.05
+_MIN_STEPS, _SETTLED = 6, 0.05
 _ACCELERATION = 1.2
 """How much more residuals have to grow than a third of the steps earlier to be called diverging; those that will settle
 grow less and less."""

@@ -25,8 +25,7 @@ from s2sim.files import check_regular
 EVENTS_KEY = "traceEvents"
 
 _GZIP_MAGIC = b"\x1f\x8b"
-_MAX_FILE_BYTES = 2**42
-_WINDOW_CHARACTERS = 2**20
+_MAX_FILE_BYTES, _WINDOW_CHARACTERS = 2**42, 2**20
 # No event is anywhere near as long; what is, is no event.
 _MAX_VALUE_CHARACTERS = 2**26
 # A value that goes on beyond the window is found wrong this close to its end, unless within a text.

@@ -120,8 +120,7 @@ def _dropped(hidden: torch.Tensor) -> torch.Tensor:
     return nn.functional.dropout(hidden, _DROPOUT)
 
 
-_CLASSES = 1000
-_PIXELS = 224
+_CLASSES, _PIXELS = 1000, 224
 
 
 def _resnet(blocks: tuple[int, int, int, int], expansion: int, *, batch: int, device: str) -> MadeNetwork:

@@ -87,8 +87,7 @@ def _interface_line(checked: BridgeCheckResult) -> str:
     return f"{text}: {apart} apart{why}."
 
 
-_WORST = 10
-_MAX_NAME = 38
+_WORST, _MAX_NAME = 10, 38
 LEGEND = (
     "Errors are |ln(predicted/measured)|, 0.1 is about 10 %: of a curve the median over powers of two from 1 MiB on "
     "(large) and below (small). bias: ln(predicted/measured), below 0 predicted too fast. P90: nine of ten curves are "

@@ -136,13 +136,11 @@ _LATE_S = 100e-6
 # Acknowledgements are back by then, where nothing queues, also if processes keep processors busy.
 _RETURN_S = 4e-3
 # A window without scaling, which scales by powers of two; these are limits that no kernel goes beyond.
-_WINDOW_BYTES = 65535
-_MAX_SCALE = 5
+_WINDOW_BYTES, _MAX_SCALE = 65535, 5
 # What a receiver that waits for a processor leaves unread; the kernel counts the memory that packets take.
 _ROOM_BYTES = 4 * 2**20
 # Connections from one worker to another that queues have room for.
-_CONNECTIONS = 8
-_MAX_QUEUE_BYTES = 2**31 - 1
+_CONNECTIONS, _MAX_QUEUE_BYTES = 8, 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -133,8 +133,7 @@ RankOrder: TypeAlias = tuple[int, ...]
 # Links without a switch join 8 GPUs, or 16; of more no rings are searched.
 _MAX_PLACES = 16
 # More rings than eight GPUs have in any graph; of graphs with more none are searched.
-_MAX_CYCLES = 2520
-_MAX_LINES = 5040
+_MAX_CYCLES, _MAX_LINES = 2520, 5040
 # Rings tried in a packing before a smaller one, and paths begun in a search.
 _MAX_STEPS, _MAX_BEGUN = 2000, 100_000
 

@@ -38,8 +38,7 @@ _COUNTS = (
     *("hosts_per_router", "routers_per_group", "global_links_per_router"),
 )
 # A hypercube of as many dimensions has more nodes than any cluster.
-_MAX_DIMENSIONS = 32
-_MAX_PATHS = 64
+_MAX_DIMENSIONS, _MAX_PATHS = 32, 64
 
 
 def read_groups(fields: FieldReader) -> tuple[NodeSpec, ...]:

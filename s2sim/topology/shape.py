@@ -81,8 +81,7 @@ _ASSUMED = "assumed"
 # With fewer, switches of Ethernet may send several connections over one link, unless they adapt routes.
 _MANY_QUEUE_PAIRS = 4
 PRICE_FIELDS = ("price.gpu_hour", "price.node_hour", "price.node", "price.years")
-_HOURS_PER_YEAR = 8766
-_S_PER_HOUR = 3600
+_HOURS_PER_YEAR, _S_PER_HOUR = 8766, 3600
 _MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Z]{3})")
 
 

@@ -28,8 +28,7 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Fabric, Routes
 from s2sim.units import PS_PER_S
 
-_BUSIEST_LINKS = 8
-_NAMED_FLOWS = 8
+_BUSIEST_LINKS, _NAMED_FLOWS = 8, 8
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,8 +37,7 @@ NOISE = 0.01
 """Standard deviation of the logarithm of a time that nccl-tests measures again, the mean of twenty iterations."""
 
 # Terms are computed again at the fitted constants, at most this often, or until simulation agrees with them.
-_PASSES = 5
-_CONVERGED = 0.003
+_PASSES, _CONVERGED = 5, 0.003
 # Samples determine a constant that moves by more, or whose deviation shrinks below this share.
 _MOVED, _SURER = 0.005, 0.9
 # Points that are left out one by one; of more, some together.

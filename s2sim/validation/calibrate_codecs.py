@@ -31,8 +31,7 @@ REDUCERS = tuple(
 )
 """What is measured unless somebody names others: what `s2sim run` compares."""
 
-_PROCESSES = 2
-_TIMEOUT_S = 300.0
+_PROCESSES, _TIMEOUT_S = 2, 300.0
 # Row-sparse layers and a dense one, so that each kind of codec has something to do, in three sizes.
 _SYNTHETIC = "synthetic:density=0.1,rows=4000,width=64,layers=3,dense=1000000"
 _SIZES = (("sparse0",), ("sparse1", "sparse2"), ("sparse0", "dense"))

@@ -35,8 +35,7 @@ from s2sim.validation.iteration_result import MeasuredIterationRow
 from s2sim.validation.node_files import names
 
 # Normal values that represent those of a layer.
-_VALUES = 2**14
-_VALUE_BYTES = 4
+_VALUES, _VALUE_BYTES = 2**14, 4
 _DISCIPLINES: dict[str, str] = names()["overlap"]
 _NCCL, _GLOO = "nccl", "gloo"
 # A message that a row books apart from the rest of its communication has fewer bytes than this.

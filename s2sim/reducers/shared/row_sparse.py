@@ -111,8 +111,7 @@ Message: TypeAlias = "tuple[Array, Array]"
 """Bytes: the number of rows of each table as uint32, then the keys of each; and the values of all tables."""
 
 COUNT_BYTES = 4  # Of a number of rows
-_MAX_ROWS = 2**31
-_VALUES_AT_ONCE = 1 << 14
+_MAX_ROWS, _VALUES_AT_ONCE = 2**31, 1 << 14
 
 
 def check_rows(count: int) -> None:

@@ -21,8 +21,7 @@ from s2sim.reducers.systems.stochastic_rounding import Qsgd
 
 Algorithm: TypeAlias = Literal["rec-dbl", "split", "dense-split"]
 
-_SMALL = 10_000
-_BUCKET = 1024
+_SMALL, _BUCKET = 10_000, 1024
 _PAIR_BYTES = cost.INDEX_BYTES + cost.VALUE_BYTES
 
 _BYTES = {

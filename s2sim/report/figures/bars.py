@@ -90,8 +90,7 @@ def _stack_bars(
 # that its lower bound is at the right time on the axis.
 PHASES = {"communication": 1.0, "encode": 0.6, "decode": 0.3}
 # Inches of a bar with its surroundings, and its share of them.
-_PHASE_BAR = 0.25
-_BAR_SHARE = 0.68
+_PHASE_BAR, _BAR_SHARE = 0.25, 0.68
 
 
 def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:

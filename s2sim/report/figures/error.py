@@ -19,8 +19,7 @@ from s2sim.units import format_bytes, format_seconds
 
 # Inches: a panel, its surroundings, a line of exact rows, a line of the legend, a note.
 _MAIN, _FRAME, _LINE, _KEY, _NOTE = 2.6, 0.85, 0.17, 0.16, 0.16
-_KEY_COLUMNS = 3
-_MARKER_SIZE = 5.5
+_KEY_COLUMNS, _MARKER_SIZE = 3, 5.5
 _NEVER_WINS = "#f0f0f0"
 # Fillings of the markers of one family, in order.
 _FILLS = ("full", "none", "left", "bottom", "right", "top")

@@ -130,8 +130,7 @@ def write_legend(figure: Figure | SubFigure, handles: Sequence[Artist]) -> None:
 
 # Points: distances from a point to its text, in order of preference; half the size of a marker; gap between texts.
 _DISTANCES = (6.0, 9.0, 14.0, 20.0, 28.0)
-_MARKER = 4.0
-_LABEL_AIR = 1.0
+_MARKER, _LABEL_AIR = 4.0, 1.0
 # Points of distance above which a line joins a text with its point.
 _LABEL_OFFSET = 9.0
 # Directions (right, up) from a point to its text, in order of preference.
