@@ -68,8 +68,7 @@ def _interpolation_step(before: Point, best: Point, opposite: Point) -> float:
 
 
 # Bytes per second: 10 Mbps to 3.2 Tbps, what networks between nodes and links inside them have had and will have.
-LOWEST_BPS = 1.25e6
-HIGHEST_BPS = 4e11
+LOWEST_BPS, HIGHEST_BPS = 1.25e6, 4e11
 _PRECISION = 1e-3
 # Times are rounded up, round by round.
 _ROUNDING = 1e-6

@@ -28,8 +28,7 @@ from s2sim.gradients.statistics import Statistics, check_place, trace_statistics
 from s2sim.units import format_bytes, format_number_of
 
 # What an archive may expand to in bytes, or in times its own size if that is more.
-_ROOM_BYTES = 2**31
-_MOST_EXPANSION = 20
+_ROOM_BYTES, _MOST_EXPANSION = 2**31, 20
 
 
 def refuse_archive_bomb(path: Path) -> None:

@@ -165,8 +165,7 @@ def _events(window: _Window, header: dict[str, Any]) -> Iterator[Any]:
 
 _OPERATORS = frozenset({"cpu_op", "operator"})
 _LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime"})
-_ACCUMULATE = "torch::autograd::AccumulateGrad"
-_NODE = "autograd::engine::evaluate_function: "
+_ACCUMULATE, _NODE = "torch::autograd::AccumulateGrad", "autograd::engine::evaluate_function: "
 _MODULE = "nn.Module: "
 _LOOKUPS = frozenset({"aten::embedding", "aten::embedding_bag", "aten::_embedding_bag"})
 _SUMS = frozenset({"aten::add", "aten::add_"})

@@ -14,8 +14,7 @@ from s2sim.arrays import Ints
 from s2sim.collectives.schedules.demand import Blocks, Demand
 from s2sim.errors import S2SimError
 
-HEADER_BYTES = 48
-CONNECTION_BYTES = 8
+HEADER_BYTES, CONNECTION_BYTES = 48, 8
 _MAX_SEGMENT_BYTES = 1 << 20
 
 

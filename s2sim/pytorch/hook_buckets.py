@@ -237,8 +237,7 @@ class BucketExchanger:
 
 BUCKET_BYTES = 25 * 2**20
 """Bucket size of DistributedDataParallel, followed by that of its first bucket."""
-_FIRST_BUCKET_BYTES = 2**20
-_SMALL_PARAMETER = 4
+_FIRST_BUCKET_BYTES, _SMALL_PARAMETER = 2**20, 4
 
 
 @dataclass(frozen=True, slots=True, eq=False)

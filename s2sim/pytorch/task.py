@@ -166,8 +166,7 @@ def reproducible_torch() -> Iterator[None]:
         torch.set_num_threads(threads)
 
 
-_END_OF_LINE = "<eos>"
-_UNKNOWN = "<unk>"
+_END_OF_LINE, _UNKNOWN = "<eos>", "<unk>"
 _MAX_BYTES = 2**28
 # SHA-256 of a text to the part of WikiText-2 it is.
 _WIKITEXT_2 = {

@@ -15,8 +15,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-UNDEFINED = "-"
-REFUSED = "refused"
+UNDEFINED, REFUSED = "-", "refused"
 
 
 def factor_text(value: float | None) -> str:

@@ -25,8 +25,7 @@ COLLECTIVES = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "broa
 _IN_PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 ITEM_BYTES = 4
 _NS_PER_S = 10**9
-MIN_REPEATS = 3
-_WARM_UPS = 2
+MIN_REPEATS, _WARM_UPS = 3, 2
 # From the moment when rank 0 says when until then; doubled whenever a rank heard of it too late.
 _FIRST_LEAD_NS, _MAX_LEAD_NS = 4_000_000, 2_000_000_000
 _PR_SET_TIMERSLACK = 29

@@ -22,8 +22,7 @@ from s2sim.testing import reducer_properties
 from s2sim.testing.collectives import require
 from s2sim.testing.reducer_properties import example_gradients
 
-_RANKS = 2
-_ROUNDING = 1e-5
+_RANKS, _ROUNDING = 2, 1e-5
 # Allowed standard errors of a mean over seeds; a normal one exceeds them once in ten million times.
 _FAR = 5.5
 

@@ -127,8 +127,7 @@ _AVERAGE = re.compile(r"# Avg bus bandwidth\s*:\s*(\S+)")
 _LIBRARY = re.compile(r"\b([NR]CCL) version\s*:?\s*(\d\S*)")
 _LIBRARY_CODE = re.compile(r"\bnccl-library=(\d{5,6})\b")
 _STAMP = re.compile(r"\d{4}-\d\d-\d\d|\d\d:\d\d:\d\d")
-MAX_SIZE_BYTES = 2**60
-_MAX_LINE = 10_000
+MAX_SIZE_BYTES, _MAX_LINE = 2**60, 10_000
 
 
 def parse_nccl_tests(text: str, origin: str, *, in_place: bool = False) -> tuple[MeasuredTable, ...]:

@@ -23,8 +23,7 @@ MOST_LETTERS = 200
 NOT_YET = "interrupted before it was its turn"
 """Why rows are not predicted that an interrupted validation did not reach."""
 
-_MOST_ROWS = 4096
-MAX_GPUS = 2**24
+_MOST_ROWS, MAX_GPUS = 4096, 2**24
 Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_GPUS)]
 OrEmpty: TypeAlias = Annotated[_Row | None, BeforeValidator(lambda value: None if value == "" else value)]
 """A cell of a table that may be empty, which is None."""

@@ -20,8 +20,7 @@ from s2sim.collectives.timing.timer import TimedSchedule
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes
 
-BYTES = "bytes"
-WIRE_LATENCY = "wire latency"
+BYTES, WIRE_LATENCY = "bytes", "wire latency"
 # Parts of the name of a constant that the kind of its term has already.
 _IMPLIED = ("generation", "latency", "share", "share-over-nodes", "stages", "rendezvous", "copy", "stream", "add")
 _PROTOCOL_CONSTANTS = {"limit": "", "network": " between nodes", "posting": " posting", "launch": " launch"}

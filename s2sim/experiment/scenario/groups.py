@@ -19,8 +19,7 @@ from s2sim.topology.cluster import Cluster
 KINDS = ("tp", "dp", "pp")
 """Tensor-, data- and pipeline-parallel, in the order in which ranks are numbered, the fastest first."""
 
-_REST_KEYWORD = "rest"
-_EXAMPLE = "tp=8,pp=4,dp=rest"
+_REST_KEYWORD, _EXAMPLE = "rest", "tp=8,pp=4,dp=rest"
 _MOST = 2**40
 
 
