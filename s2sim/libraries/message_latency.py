@@ -6,6 +6,7 @@ v2.27, and the sizes of buffers in src/include/device.h.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from math import ceil, inf
 
 import numpy as np
@@ -154,18 +155,25 @@ def message_overheads(
         select_constant("hop", [*each, ("", 0)], np.where(inside, nowhere, slower))
         for each in zip(*(path_latencies(constants, path, announced=sending.announced) for path in paths), strict=True)
     ]
-    most = [
-        _inter_node_limit(constants, protocol, each, path, channel, sending)
-        for each, path in zip(nodes.specs, paths, strict=True)
-    ]
-    most_Bps = np.array([value for _, value in most])
-    tighter = np.where(most_Bps[source] <= most_Bps[target], source, target)
-    values = np.array([*most_Bps, limit_Bps])
+    counts, at_once = np.unique(_messages_an_interface(cluster, pattern.src, pattern.dst), return_inverse=True)
+    each_limit = partial(_inter_node_limit, constants, protocol, channel, sending)
+    most = [each_limit(spec, count) for count in counts.tolist() for spec in nodes.specs]
+    values = np.array([*(value for _, value in most), limit_Bps])
+    source, target = (at_once * nowhere + side for side in (source, target))
+    tighter = np.where(values[source] <= values[target], source, target)
     powers = (*(powers for powers, _ in most), ((limit, -1),))
-    limit_row = np.where(inside, nowhere, tighter).astype(np.min_scalar_type(len(values)))
+    limit_row = np.where(inside, len(most), tighter).astype(np.min_scalar_type(len(values)))
     limits = [MessageConstants("limit", powers, values, limit_row)]
     of_links = select_constant("share", shares, share_row)
     return overheads_of([select_constant("hop", hops, hop_row), *latencies], [of_links, protocol_share], limits)
+
+
+def _messages_an_interface(cluster: Cluster, src: Ints, dst: Ints) -> Ints:
+    """Return the messages between nodes in the same direction over the busier interface of each, at least 1."""
+    between = cluster.node_of_rank[src] != cluster.node_of_rank[dst]
+    ports = (cluster.layout.node_set.port_of_gpu[cluster.gpu_of_rank[side]] for side in (src, dst))
+    counts = [np.bincount(port[between], minlength=port.max() + 1)[port] for port in ports]
+    return np.maximum(*counts).clip(1)
 
 
 def _share_field(constants: LibraryConstants, network: str, sending: Sending) -> str:
@@ -175,20 +183,17 @@ def _share_field(constants: LibraryConstants, network: str, sending: Sending) ->
 
 
 def _inter_node_limit(
-    constants: LibraryConstants,
-    protocol: str,
-    spec: NodeSpec,
-    path: tuple[str, str],
-    channel: tuple[str, float],
-    sending: Sending,
+    constants: LibraryConstants, protocol: str, channel: tuple[str, float], sending: Sending, spec: NodeSpec, count: int
 ) -> tuple[Powers, float]:
-    """Return the constants and the value of the least limit between nodes at one end, in bytes/s on the network."""
+    """Return the constants and the value of the least limit at one end of ``count`` messages, in network bytes/s."""
     name, data_Bps = channel
-    network, to_network = path
+    network, to_network = inter_node_path(constants, spec)
     shares = f"protocol.{protocol}.share", f"{network}.share"
     share = constants[shares[0]] * constants[shares[1]]
-    own = constants.named(f"protocol.{protocol}.limit", f"{network}.stream")
-    limits: list[tuple[Powers, float]] = [(((field, -1),), limit_Bps) for field, limit_Bps in own]
+    (limit, limit_Bps), (stream, stream_Bps) = constants.named(f"protocol.{protocol}.limit", f"{network}.stream")
+    # Sockets of an interface have one limit for all of its messages.
+    stream_Bps *= spec.nics_per_gpu / count
+    limits: list[tuple[Powers, float]] = [(((limit, -1),), limit_Bps), (((stream, -1),), stream_Bps)]
     of_data: Powers = tuple((each, 1) for each in shares)
     limits.append((((name, -1), *of_data), data_Bps / share))
     if 0 < sending.chunk_bytes < inf:
@@ -345,20 +350,24 @@ def switch_reduction_overheads(
         latencies += [select_constant("hop", [each], once, legs.depth) for each in between if each[1]]
         passed = cluster.routes(legs.src, legs.dst)
         load = np.bincount(passed.links, passed.weights, len(fabric)) * legs.share
-        narrowest = min((f"{network}.share" for network, _ in ways), key=constants.__getitem__)
+        fields = [[f"{network}.{limit}" for network, _ in ways] for limit in ("share", "stream")]
+        narrowest, stream = (min(each, key=constants.__getitem__) for each in fields)
         # NVSwitches and interfaces have shares of their own, so that what is slower is a limit.
         of_links = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * constants[narrowest]
+        part = legs.share * int(_messages_an_interface(cluster, legs.src, legs.dst).max())
+        of_sockets = constants[stream] * cluster.layout.node_set.ports_per_gpu / part * constants[narrowest]
+        between_nodes: tuple[Powers, float] = ((narrowest, -1),), of_links
+        if of_sockets < of_links:
+            between_nodes = ((stream, -1), *between_nodes[0]), of_sockets
         inside = cluster.reduction_over_nodes(passed, 0.0, legs.depth)
         of_switches = float(inside.narrowest(fabric.rate_Bps)[0]) * share if len(inside.links) else np.inf
         own = select_constant("share", [("", 1.0)], once)
-        slower = int(of_switches < of_links)
-        ends = ((narrowest, of_links), (name, of_switches))
-        limit = select_constant("limit", [ends[slower]], once)
+        slower = int(of_switches < between_nodes[1])
+        ends = between_nodes, (((name, -1),) if name else (), of_switches)
+        limit = MessageConstants("limit", ends[slower][:1], np.array([ends[slower][1]]), once)
         # The slowest stage is that of all bytes.
         times = (legs.depth / 2 - 1 + slower, constants["in-network.stages"] - slower)
-        stages = [
-            (((field, -1),) if field else (), count / rate) for (field, rate), count in zip(ends, times, strict=True)
-        ]
+        stages = [(powers, count / rate) for (powers, rate), count in zip(ends, times, strict=True)]
     for powers, each_s in stages:
         fill_ps = float(round(each_s * flight_bytes * PS_PER_S))
         latencies.append(MessageConstants("fill", (powers,), np.array([fill_ps]), once))

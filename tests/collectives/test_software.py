@@ -396,3 +396,30 @@ def test_what_one_rank_sends_at_once_has_one_limit(tmp_path):
     data_Bps = CONSTANTS["protocol.LL.limit"] * CONSTANTS["protocol.LL.share"] * CONSTANTS["share.nvlink"]
     assert times[0] / 1e12 == pytest.approx(2 * 3 / 4 * (1 << 28) / data_Bps, rel=0.02)
     assert times[1] == pytest.approx(times[0], rel=0.001)
+
+
+@pytest.mark.parametrize("nics", [1, 8, 32])
+@pytest.mark.parametrize("algorithm", ["ring", "double-binary-tree", "nvls-tree", "spread"])
+def test_all_messages_through_an_interface_have_one_limit_of_sockets(algorithm, nics):
+    """Four nodes of eight, where 1.5 times the buffer leaves each node, or 24/32 of what its eight ranks send."""
+    kind, size_bytes = ("all_to_all", 1 << 33) if algorithm == "spread" else ("all_reduce", 1 << 30)
+    rate = "nic.rate=400Gbps" if nics <= 8 else "nic.rate=100Gbps"
+    sockets = ("nic.transport=tcp", f"nic.count={nics}", rate)
+    found, cluster, _ = timed("dgx-h100", 32, kind, size_bytes, algorithm, overrides=sockets)
+    sent_bytes = 8 * 24 / 32 * size_bytes / 32 if kind == "all_to_all" else 1.5 * size_bytes
+    least_s = sent_bytes / (nics * CONSTANTS["network.tcp.stream"] * CONSTANTS["network.tcp.share"])
+    assert least_s < found.duration_ps / 1e12 < 1.7 * least_s
+    terms = schedule_terms(found, cluster)
+    assert sum(term.ps for term in terms) == found.duration_ps
+    assert sum(term.ps for term in terms if ("network.tcp.stream", -1) in term.constants) > 0.5 * found.duration_ps
+
+
+@pytest.mark.parametrize("algorithm", ["ring", "double-binary-tree", "spread"])
+def test_faster_interfaces_make_sockets_no_slower(algorithm):
+    kind = "all_to_all" if algorithm == "spread" else "all_reduce"
+    times_ps = [
+        timed("tcp-10g", 8, kind, 25 << 20, algorithm, overrides=(f"nic.rate={gbps}Gbps",))[0].duration_ps
+        for gbps in (10, 25, 32, 40, 50, 100)
+    ]
+    assert times_ps == sorted(times_ps, reverse=True)
+    assert times_ps[-2] == times_ps[-1]

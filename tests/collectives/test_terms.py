@@ -144,9 +144,12 @@ def timed_with(algorithm, kind, size_bytes, cluster, protocol):
         (16, "spread", "all_to_all", 1 << 24, "Simple"),
     ],
 )
-def test_other_constants_are_arithmetic_on_terms(workers, algorithm, kind, size_bytes, protocol, monkeypatch):
+@pytest.mark.parametrize("overrides", [(), ("nic.transport=tcp",)], ids=["", "tcp"])
+def test_other_constants_are_arithmetic_on_terms(
+    workers, algorithm, kind, size_bytes, protocol, overrides, monkeypatch
+):
     """Every constant of a term in turn, by some per cent: the terms say what simulating again gives."""
-    cluster = build_cluster(load_shape("dgx-h100"), workers)
+    cluster = build_cluster(load_shape("dgx-h100", overrides), workers)
     before = timed_with(algorithm, kind, size_bytes, cluster, protocol)
     terms = schedule_terms(before, cluster)
     names = dict.fromkeys(name for term in terms for name, _ in term.constants)
