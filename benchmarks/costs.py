@@ -39,6 +39,11 @@ RUNS = [
     ("single-switch", 64, {"trace": "synthetic:density=0.01,overlap=0.5,tail=2.5"}),
     ("single-switch", 512, {"trace": "synthetic:density=0.01,overlap=0.5", "reducers": ("union",)}),
     ("fat-tree", 64, {}),
+    *(
+        ("dgx-h100", workers, {"profile": name, "reducers": names, "compute_cv": 0.05})
+        for workers, name in ((8, "resnet-50"), (16, "resnet-50"), (8, "bert-base"), (16, "bert-base"))
+        for names in (("fp16",), ("fp16", "topk:density=0.01", "powersgd", "int8"))
+    ),
 ]
 COLLECTIVES = [
     ("all_reduce", algorithm, workers)
@@ -79,8 +84,8 @@ def run_case(topology: str, workers: int, options: dict[str, Any]) -> tuple[dict
     words = ["run", "--topology", topology, "--workers", str(workers), "-q"]
     for name, value in options.items():
         for each in value if isinstance(value, tuple) else (value,):
-            words += [f"--{name.removesuffix('s').replace('_', '-')}", each]
-    return run_features(scenario, [scenario.ranks_of(workers)]), words
+            words += [f"--{name.removesuffix('s').replace('_', '-')}", str(each)]
+    return run_features(scenario, [scenario.ranks_of(workers)], search=True), words
 
 
 def import_case(folder: Path, size_MB: int, files: int, density: float) -> tuple[dict[str, float], list[str]]:

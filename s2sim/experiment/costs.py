@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from s2sim.errors import S2SimError
 from s2sim.files import own_tables
 from s2sim.provenance import free_memory_bytes
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
 # Less is not worth a line.
 _LONG_S, _LARGE_BYTES = 10.0, 2e9
 _MB = 1e6
+_SEARCH = 80  # Replays that find where one reducer pays, of rates and of mini-batches
 
 
 class Cost(NamedTuple):
@@ -65,21 +68,26 @@ def refuse_too_large(cost: Cost, advice: str = "ask for fewer workers, reducers 
         raise TooLargeError(f"it takes {cost.text()}, and {format_bytes(free)} are free: {advice}")
 
 
-def run_features(scenario: ReducerScenario, counts: Sequence[int]) -> dict[str, float]:
-    """Return the features of a comparison of reducers by name."""
+def run_features(scenario: ReducerScenario, counts: Sequence[int], *, search: bool = False) -> dict[str, float]:
+    """Return the features of a comparison of reducers by name; ``search``: also of where they pay."""
     from s2sim.experiment.scenario.reducers import held_bytes
+    from s2sim.simulation.faults.fault import straggler_delays
 
-    reducers, held_MB = len(scenario.reducers), held_bytes(scenario.trace) / _MB
-    tensors = 0 if scenario.training is None else len(scenario.training.profile.tensors)
-    found = {"start": 1.0} | dict.fromkeys(("pairs", "gradients", "recorded", "scaled", "buckets"), 0.0)
+    reducers, held_MB, training = len(scenario.reducers), held_bytes(scenario.trace) / _MB, scenario.training
+    tensors = 0 if training is None else len(training.profile.tensors)
+    found = {"start": 1.0} | dict.fromkeys(("pairs", "gradients", "recorded", "scaled", "buckets", "unequal"), 0.0)
     for ranks in counts:
-        by_ranks = {few: len(items) for few, items in scenario.by_recorded_ranks(ranks).items()}
-        run = sum(few * count for few, count in by_ranks.items())
+        run = sum(few * len(items) for few, items in scenario.by_recorded_ranks(ranks).items())
         found["pairs"] += ranks * reducers / 1e3
         found["gradients"] += ranks * held_MB / 1e3
         found["recorded"] += run * held_MB / 1e3
         found["scaled"] += 0.0 if scenario.target is None and tensors == 0 else run / 1e3
         found["buckets"] += tensors * reducers / 1e3
+        slower = np.ones(ranks) if training is None else training.conditions(ranks, 1, scenario.seed).slower
+        if any((each != each[..., :1]).any() for each in (slower, *straggler_delays(scenario.faults, ranks))):
+            # Each rank is simulated alone.
+            replays = reducers + _SEARCH * (search and ranks == max(counts))
+            found["unequal"] += replays * slower.size * len(scenario.buckets(ranks)) / 1e6
     return found
 
 
@@ -108,6 +116,6 @@ def cost_of(what: str, features: Mapping[str, float]) -> Cost:
     return Cost(seconds, size)
 
 
-def run_cost(scenario: ReducerScenario, counts: Sequence[int]) -> Cost:
-    """Return the cost of a comparison of reducers on some numbers of ranks."""
-    return cost_of("run", run_features(scenario, counts))
+def run_cost(scenario: ReducerScenario, counts: Sequence[int], *, search: bool = False) -> Cost:
+    """Return the cost of a comparison of reducers on some numbers of ranks; ``search``: also of where they pay."""
+    return cost_of("run", run_features(scenario, counts, search=search))

@@ -36,8 +36,7 @@ HIGHEST_BATCH = 4096
 def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> tuple[CountPays, ...]:
     """Return by reducer the mini-batches of a GPU, up to `HIGHEST_BATCH` or that of the run, with which it pays.
 
-    None where another mini-batch has other buckets or compute times are measured, which are of one mini-batch, and of a
-    reducer whose bytes follow rows that it looks up.
+    None where another mini-batch has other buckets, with measured compute times, and where bytes follow looked-up rows.
     """
     dense = next(each.executed for each in predictions if each.row.baseline)
     training = dense.scenario.training

@@ -100,7 +100,7 @@ def run(
     scenario, spec = resolve_named(spec_of(topology, workers, reducers, spec, options))
     progress = progress or SILENT
     ranks = {count: scenario.ranks_of(count) for count in spec.workers}
-    gate(run_cost(scenario, list(ranks.values())))
+    gate(run_cost(scenario, list(ranks.values()), search=break_even))
     _check_timeline_rank(timeline_rank, scenario, max(ranks.values()))
     scenario, state = begin(spec, scenario, progress)
     progress.start(sum(ranks.values()) + len(scenario.reducers) * len(ranks), "running reducers on real gradients")
@@ -129,7 +129,7 @@ def run(
             raise
         interrupted = True
     progress.stop()
-    return compare(spec, scenario, state, interrupted=interrupted, sensitivity=sensitivity)
+    return compare(spec, scenario, state, interrupted=interrupted, sensitivity=sensitivity and not interrupted)
 
 
 def _find_break_even(
@@ -269,9 +269,8 @@ HEALTHY = "without faults"
 def find_alternatives(spec: RunSpec, scenario: ReducerScenario, state: RunState) -> tuple[Alternative, ...]:
     """Return what a run gives without its faults, if it has some, and with the overrides of each ``spec.instead``.
 
-    It is about the largest number of workers, with this run's mini-batch: another GPU may have another by default.
-    What was recorded is predicted there, unless the other cluster has other nodes or buckets: then it is recorded anew,
-    so that a run there says the same.
+    It is about the largest number of workers, with the run's own mini-batch. What was recorded is predicted there,
+    unless the other cluster has other nodes or buckets: then it is recorded anew, so that a run there says the same.
     """
     batch = None if scenario.training is None else scenario.training.profile.batch
     predictions, ranks = state.predictions[state.largest], scenario.ranks_of(state.largest)

@@ -16,7 +16,7 @@ class IterationSettings:
     """The settings of a replay of iterations."""
 
     slower: Floats  # Factors of the duration of compute, of shape (iterations, ranks)
-    optimizer: float | None = None  # That of the optimizer's; None if it has those of compute
+    optimizer: float | None = None  # That of the optimizer's if measured times are of forward and backward alone
     waits_for_all: bool = True  # Whether the next forward waits for all gradients, or a layer only for its own
     streams: int = 1  # Of each GPU: 1 if codec work runs between kernels of compute, 2 if concurrently
     accumulate: int = 1  # Mini-batches before gradients are exchanged

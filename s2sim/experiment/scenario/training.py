@@ -211,7 +211,6 @@ class TrainingIteration:
             shared = max(1.0, workers / self.processors) / there
         return IterationSettings(
             slower=slower * shared,
-            # Measured times of forward and backward say nothing of the optimizer.
             optimizer=shared if self.compute_times_ms else None,
             waits_for_all=self.discipline.waits_for_all,
             streams=self.streams,
