@@ -19,8 +19,7 @@ from s2sim.files import StrictFields, read_toml
 from s2sim.sweeps.study import canonical_field, flat_fields, make_spec
 from s2sim.topology.shape import parse_money
 
-REDUCER = "reducers"
-_PRICE = "price"
+REDUCER, _PRICE = "reducers", "price"
 _FORM = 'write for example price = "20000 USD", "500 USD/node" or "90 USD/GPU"'
 
 

@@ -268,8 +268,7 @@ def watching(*, quiet: bool) -> Iterator[ProgressWatcher]:
         progress.stop()
 
 
-LOG_EVERY_S = 10.0
-_AT_ONCE_S = 1.0
+LOG_EVERY_S, _AT_ONCE_S = 10.0, 1.0
 
 
 class Log(ProgressWatcher):

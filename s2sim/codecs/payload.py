@@ -57,8 +57,7 @@ def float32_vector(array: Array, owner: str) -> Floats32:
     return array
 
 
-VERSION = 2
-MAX_ARRAYS = 4
+VERSION, MAX_ARRAYS = 2, 4
 MAX_DIMENSIONS = 3
 
 _MAGIC = b"S2SIMPLD"

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from s2sim.experiment.scenario.reducers import ReducerScenario
 
 # Less is not worth a line.
-_LONG_S, _LARGE_BYTES = 10.0, 2e9
-_MB = 1e6
+_LONG_S, _LARGE_BYTES, _MB = 10.0, 2e9, 1e6
 _SEARCH = 80  # Replays that find where one reducer pays, of rates and of mini-batches
 
 

@@ -187,8 +187,7 @@ class RecordedReducer:
         return " and ".join(parts) or None
 
 
-_FLOAT32_ROUNDING = 2.0**-23
-_MAX_NAMES = 8
+_FLOAT32_ROUNDING, _MAX_NAMES = 2.0**-23, 8
 
 
 def baseline_of(recorded: Sequence[RecordedReducer]) -> RecordedReducer:

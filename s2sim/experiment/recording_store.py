@@ -32,8 +32,7 @@ VARIABLE = "S2SIM_CACHE"
 LIMIT_BYTES = 10**9
 """Least recently used entries go where the store has more."""
 
-_SUFFIX = ".recording"
-_HASH_BYTES = 32
+_SUFFIX, _HASH_BYTES = ".recording", 32
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,7 @@ from s2sim.profiles.profile import (
 from s2sim.topology.hardware import Gpu, load_gpu
 from s2sim.units import PS_PER_S, format_bytes, format_seconds
 
-_SUFFIX = ".toml"
-_MAX_PROBLEMS = 3
+_SUFFIX, _MAX_PROBLEMS = ".toml", 3
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,8 +30,7 @@ _RTO_MIN = "2s"
 NAMESPACES = Path("/run/netns")
 # Bits of the capabilities of a process (linux/capability.h).
 _CAPABILITIES = {"CAP_NET_ADMIN": 12, "CAP_SYS_ADMIN": 21}
-_CLONE_NEWNET = 0x40000000
-_PR_SET_PDEATHSIG = 1
+_CLONE_NEWNET, _PR_SET_PDEATHSIG = 0x40000000, 1
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _KERNEL = own_tables(__file__, "kernel.toml")
 

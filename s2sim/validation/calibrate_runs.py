@@ -39,8 +39,7 @@ from s2sim.validation.compare_log_result import contradictions, table_notes
 # A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
 _CANDIDATE_FACTOR = 3.0
 # Simulating more takes longer than people wait for.
-MAX_RANKS = 2**13
-_MAX_SIZES = 64
+MAX_RANKS, _MAX_SIZES = 2**13, 64
 _choose = partial(choose_tables, ask="--collective")
 # What is beyond is a slip of the pen, as in `s2sim.validation.curve`.
 _MAX_SIZE_BYTES, _MAX_S = 2**46, 1e6

@@ -17,8 +17,7 @@ MAX_GPUS = 128
 # More of anything is in no machine; links are those of one GPU, rates those of one interface.
 _MAX_DEPTH, _MAX_LINKS, _FASTEST_GBPS = 64, 64, 3200.0
 _GENERATIONS = {"8.0": "gen3", "16.0": "gen4", "32.0": "gen5", "64.0": "gen6"}
-_NVSWITCH = "0x068000"
-_KINDS_SHOWN = 5
+_NVSWITCH, _KINDS_SHOWN = "0x068000", 5
 _NEAR = ("PIX", "PXB")
 
 

@@ -33,8 +33,7 @@ _LARGE_ERROR = 0.1
 _LONG_WAIT = 0.02
 # A part explains an error if it is between these shares of it.
 _MIN_SHARE, _MAX_SHARE = 0.5, 2
-_MS = 1e-3
-_DRAWS = 4000
+_MS, _DRAWS = 1e-3, 4000
 # Calls of less are undecided.
 _SURE = 0.8
 COMMUNICATION_SPREAD, CODEC_SPREAD = 0.45, 0.18
