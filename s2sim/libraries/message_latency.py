@@ -123,8 +123,7 @@ def message_overheads(
     staged = np.array([not each.peer_to_peer for each in nodes.specs])[source] & ~over_nvlink
     both_ways = np.isin(pattern.src, pattern.dst) | np.isin(pattern.dst, pattern.src)
     share_row = np.where(staged, SHARES.index("host-memory") + both_ways, hop_row)
-    all_messages = np.zeros(pattern.messages, np.int64)
-    protocol_share = select_constant("share", constants.named(f"protocol.{protocol}.share"), all_messages)
+    protocol_share = select_constant("share", constants.named(f"protocol.{protocol}.share"), np.zeros_like(pattern.src))
     if inside.all():
         # All messages that a rank sends concurrently share one limit, which on one node is one of data.
         if channel[1] < inf and cluster.nodes_used == 1:
@@ -340,8 +339,7 @@ def switch_reduction_overheads(
         own = select_constant("share", [(name, share)], once)
         limit = select_constant("limit", [("", np.inf)], once)
         rate_Bps = float(cluster.reduction_tree().narrowest(fabric.rate_Bps)[0]) * share
-        powers: Powers = (("in-network.stages", 1), *own.powers[0])
-        stages = [(powers, constants["in-network.stages"] / rate_Bps)]
+        stages = [((("in-network.stages", 1), *own.powers[0]), constants["in-network.stages"] / rate_Bps)]
     else:
         ways = [inter_node_path(constants, spec) for spec in cluster.layout.node_set.specs]
         slowest = max(ways, key=lambda way: path_latency_ps(constants, way))
@@ -356,9 +354,8 @@ def switch_reduction_overheads(
         of_links = float((fabric.rate_Bps[load > 0] / load[load > 0]).min()) * constants[narrowest]
         part = legs.share * int(_messages_an_interface(cluster, legs.src, legs.dst).max())
         of_sockets = constants[stream] * cluster.layout.node_set.ports_per_gpu / part * constants[narrowest]
-        between_nodes: tuple[Powers, float] = ((narrowest, -1),), of_links
-        if of_sockets < of_links:
-            between_nodes = ((stream, -1), *between_nodes[0]), of_sockets
+        by_share: Powers = ((narrowest, -1),)
+        between_nodes = min((by_share, of_links), (((stream, -1), *by_share), of_sockets), key=lambda end: end[1])
         inside = cluster.reduction_over_nodes(passed, 0.0, legs.depth)
         of_switches = float(inside.narrowest(fabric.rate_Bps)[0]) * share if len(inside.links) else np.inf
         own = select_constant("share", [("", 1.0)], once)
