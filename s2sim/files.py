@@ -130,7 +130,7 @@ def read_toml(path: Path, error: type[S2SimError]) -> dict[str, Any]:
 @cache
 def own_tables(module: str, name: str) -> dict[str, Any]:
     """Return the tables of a TOML file of the package, beside the file of a module."""
-    return read_toml(Path(module).with_name(name), S2SimError)
+    return tomllib.loads(Path(module).with_name(name).read_text("utf-8"))
 
 
 MAX_SHOWN_CHARACTERS = 40

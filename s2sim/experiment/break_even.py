@@ -72,9 +72,8 @@ LOWEST_BPS, HIGHEST_BPS = 1.25e6, 4e11
 _PRECISION = 1e-3
 # Times are rounded up, round by round.
 _ROUNDING = 1e-6
-# Loads that are no further apart than this factor are not searched for more than one change between them; by the lesser
-# one around that of the run itself, with whose verdict a sentence about all of them is compared.
-_RESOLUTION, _OWN_RESOLUTION = 1.3, 1.03
+# Loads that are no further apart than this factor are not searched for more than one change between them.
+_RESOLUTION = 1.3
 
 # At a load: dense's time, and the least time of dense with which the reducer pays, in picoseconds
 Times = tuple[float, float]
@@ -86,23 +85,21 @@ def search_loads(
     highest: float,
     middle: Callable[[float, float], float | None] = lambda low, high: sqrt(low * high),
     choice_at: Callable[[float], object] = lambda _: None,
-    own: float | None = None,
 ) -> dict[float, Times]:
     """Return the times at as many loads as it takes to know between which the reducer pays.
 
     A load is what makes times longer, such as a mini-batch or the inverse of a rate: with k times the load nothing is
     faster, and nothing takes more than k times as long, as long as ``choice_at`` a load with known times is the same:
     what a library chooses by estimates may be slower at less load. Neighbours are less than a factor of 1.3 apart, or
-    1.03 around the load ``own``, or have the same answer and this leaves no other between them. ``middle`` returns a
-    load between two, None if there is none.
+    have the same answer and this leaves no other between them. ``middle`` returns a load between two, None if there is
+    none.
     """
-    ends = [lowest, own, highest] if own is not None and lowest < own < highest else [lowest, highest]
-    known, open_intervals = {load: times_at(load) for load in ends}, list(pairwise(ends))
+    known = {lowest: times_at(lowest), highest: times_at(highest)}
+    open_intervals = [(lowest, highest)]
     while open_intervals:
         low, high = open_intervals.pop()
         between = middle(low, high)
-        near = own is not None and low <= own * _RESOLUTION and own <= high * _RESOLUTION
-        if between is None or high <= low * (_OWN_RESOLUTION if near else _RESOLUTION):
+        if between is None or high <= low * _RESOLUTION:
             continue
         if choice_at(low) == choice_at(high) and _is_certain((low, known[low]), (high, known[high])):
             continue
@@ -195,6 +192,7 @@ def scan_rates(
     progress.start(len(others), f"looking for break-even over {varied}")
     ways, own_Bps = predictions[0].executed.timer.ways if scenario.groups is None else None, rate_of(cluster, varied)
     replays = RateReplays(scenario, recorded, varied, ways)
+    replays.known |= {(own_Bps, each.recorded.option_string): each.executed for each in predictions}
     if scenario.faults:
         highest_Bps = replays.highest_possible(own_Bps, highest_Bps)
     crossings, ends, reasons = [], {}, {}
@@ -209,13 +207,17 @@ def scan_rates(
                 dense, own = replays.dense_at(rate_Bps), replays.time_at(rate_Bps, row.reducer)
                 if extrapolation is None or row.extrapolated is None or own >= dense:
                     return dense, required_dense(own, row)
-                doubt = extrapolation.time_doubt(row.reducer, partial(replays.plain_timer, rate_Bps))
+                doubt = row.extrapolated.doubt
+                if rate_Bps != own_Bps:
+                    doubt = extrapolation.time_doubt(row.reducer, partial(replays.plain_timer, rate_Bps))
                 return dense, required_dense(own, row, doubt, replays.phase_at(rate_Bps, row.reducer))
 
             choice_at = partial(replays.choices_at, row.reducer)
             loads = 1 / highest_Bps, 1 / LOWEST_BPS
-            known = search_loads(lambda load: times_at(1 / load), *loads, choice_at=choice_at, own=1 / own_Bps)
-            crossings += find_crossings(row.reducer, varied, times_at, [1 / load for load in reversed(known)])
+            known = search_loads(lambda load: times_at(1 / load), *loads, choice_at=choice_at)
+            # The run's own verdict is one of those that a sentence foretells.
+            rates = sorted({*(1 / load for load in known), *([own_Bps] if LOWEST_BPS < own_Bps < highest_Bps else [])})
+            crossings += find_crossings(row.reducer, varied, times_at, rates)
             ends[row.reducer] = (pays(known[1 / LOWEST_BPS]), pays(known[1 / highest_Bps]))
         progress.advance()
     ceiling = replays.ceiling(LOWEST_BPS, highest_Bps)

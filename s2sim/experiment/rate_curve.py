@@ -67,6 +67,7 @@ class RateReplays:
         self._recorded = {item.option_string: item for item in recorded}
         self._dense = baseline_of(recorded).option_string
         self._times: dict[tuple[float, str], int] = {}
+        self.known: dict[tuple[float, str], ExecutedRecording] = {}  # What ran, by rate and reducer
         self._choices: dict[tuple[float, str], tuple[tuple[str, str] | None, ...]] = {}
         self._workers = workers = recorded[0].recording.workers
         routes = ways or scenario.route_table(workers)
@@ -157,6 +158,8 @@ class RateReplays:
         return high_Bps
 
     def _executed(self, rate_Bps: float, reducer: str) -> ExecutedRecording:
+        if (rate_Bps, reducer) in self.known:
+            return self.known[rate_Bps, reducer]
         item = self._recorded[reducer]
         return ExecutedRecording.of(item, self._at(rate_Bps), self._timer(rate_Bps, item.reducer.runs_by))
 

@@ -73,9 +73,9 @@ _DISTANCE_PER_FIELD = (0.25, 0.25, 0.5, 0.5)
 # Powers of two between sizes that count e times less for each other.
 _MAX_LOG_SIZE_DISTANCE = 3.0
 _DRAWS = 400
-# Octaves over which errors of one collective on one machine lose a factor e of their correlation: .85, .51, .26, .07
+# Octaves over which errors of one collective on one machine lose a factor e of their correlation: .86, .54, .29, .08
 # are left after 1, 4, 8, 16.
-_CORRELATED_OCTAVES = 6.0
+_CORRELATED_OCTAVES = 6.4
 _OCTAVES, _PER_OCTAVE = 48, 2
 # Of so few sources the quantiles of 5 % and 95 % hold 87 % of what one of them measured that they have not seen.
 _LOW, _HIGH = 0.04, 0.96

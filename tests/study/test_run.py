@@ -183,24 +183,6 @@ def test_what_is_not_replayed_follows_from_what_is(seed):
     assert len(searched) <= 3
 
 
-def test_around_the_own_load_changes_are_found_that_lie_close_together():
-    """Between 0.95 and 1.1 times a load something else is chosen, with which dense is faster than the other one."""
-
-    def choice(load):
-        return 0.95e9 < load < 1.1e9
-
-    def times_at(load):
-        return (1e6 + load) * (1.0 if choice(load) else 1.2), 1.1e6 + 1.1 * load
-
-    known = search_loads(times_at, 1e6, 1e12, choice_at=choice, own=1e9)
-    rates = [1 / load for load in reversed(known)]
-    crossings = find_crossings("x", "nic.rate", lambda rate: times_at(1 / rate), rates)
-    assert [crossing.pays for crossing in crossings] == ["below", "above"]
-    assert [1e9 * crossing.at_Bps for crossing in crossings] == pytest.approx([1 / 1.1, 1 / 0.95], rel=1e-2)
-    assert 1e9 in known
-    assert len(search_loads(times_at, 1e6, 1e12, choice_at=choice, own=1e13)) < len(known)
-
-
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_chosen_otherwise_is_searched_from_both_sides(seed):
     """Dense takes up to four times as long from a drawn load on, or up to another one."""
