@@ -7,7 +7,7 @@ v2.27, and the sizes of buffers in src/include/device.h.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, inf
+from math import ceil, inf, log2
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from s2sim.arrays import Ints
 from s2sim.collectives.schedules.demand import Blocks, Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, Powers, overheads_of
 from s2sim.collectives.schedules.round_latency import inside_node
-from s2sim.collectives.schedules.schedule import Pattern, Round
+from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.errors import S2SimError
 from s2sim.libraries.constants import LINKS, SHARES, ConstantOverrides, LibraryConstants, load_constants
@@ -96,6 +96,7 @@ class Sending:
     # as long as that, since each step has a post; in chains each chunk of so many bytes does; 0 is neither.
     chunk_bytes: float = 0.0
     to_children: bool = False  # Whether nodes have two children in a tree
+    ahead: bool = False  # Whether several hops are under way at a time, so that none adds what its protocol does
 
 
 def message_overheads(
@@ -146,7 +147,7 @@ def message_overheads(
     narrower = np.where(path_share[source] <= path_share[target], source, target)
     hop_row = np.where(inside, hop_row, len(hops))
     share_row = np.where(inside, share_row, len(shares) + narrower)
-    hops += constants.named(f"protocol.{protocol}.network")
+    hops += constants.named("" if sending.ahead else f"protocol.{protocol}.network")
     shares += path_shares
     # Messages inside nodes have the last row, which has no constant.
     nowhere = len(paths)
@@ -268,6 +269,17 @@ def tree_pieces(protocol: str, size_bytes: float, channels: int, nodes: int, ran
     return max(1, min(MAX_PIECES, ceil(size_bytes / (channels * chunk))))
 
 
+def pat_aggregation(part_bytes: float, ranks: int) -> int:
+    """Return the contributions in a message of PAT: as many as fit in a step of buffers, a power of two.
+
+    ``part_bytes`` is a channel's part of a contribution (`PatRSAlgorithm` in src/include/collectives.h).
+
+    >>> [pat_aggregation(part, 64) for part in (1 << 10, 100 << 10, 1 << 20)]
+    [32, 4, 1]
+    """
+    return 1 << int(log2(min(max(ranks / 2, 1), max(1, _PLAIN_STEP_BYTES / max(1, part_bytes)))))
+
+
 # Largest chunk, and rules that reduce it if a buffer is smaller than the given multiple of the bytes in flight.
 _ONE_NODE_RULES = (131072, ((64, 65536), (8, 32768), (2, 16384)))
 _MULTI_NODE_RULES = (131072, ((4, 65536), (1, 32768)))
@@ -312,6 +324,19 @@ def most_peers(demand: Demand, node_of_rank: Ints) -> tuple[int, int]:
     inside, between = (
         max(int(chosen.sum(axis=axis).max()) for axis in (0, 1)) for chosen in (sends & same, sends & ~same)
     )
+    return inside, between
+
+
+def most_partners(schedule: Schedule, node_of_rank: Ints) -> tuple[int, int]:
+    """Return `most_peers` of any schedule whose messages are sends and receives."""
+    demand = schedule.demand
+    if demand.kind in ("all_to_all", "send_recv"):
+        return most_peers(demand, node_of_rank)
+    patterns = dict.fromkeys(step.round.pattern for step in schedule.steps)
+    pairs = np.unique(np.concatenate([each.src * demand.ranks + each.dst for each in patterns]))
+    sides = np.divmod(pairs, demand.ranks)
+    same = node_of_rank[sides[0]] == node_of_rank[sides[1]]
+    inside, between = (max(int(np.bincount(side[of], minlength=1).max()) for side in sides) for of in (same, ~same))
     return inside, between
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from s2sim.collectives.algorithms.tree import tree_channels
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads, RoundLatency
-from s2sim.collectives.schedules.pipeline import channel_count, is_node_by_node
+from s2sim.collectives.schedules.pipeline import channel_count, ranks_by_node
 from s2sim.collectives.schedules.round_latency import pipeline_round_latency, ring_round_latency
 from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Round, Schedule
 from s2sim.collectives.timing.library_profile import LibraryProfile
@@ -22,8 +22,10 @@ from s2sim.topology.shape import ClusterShape, NodeSpec
 
 _CHANNELS_WITHOUT_NVLINK = 2
 _BLOCKS_A_CHANNEL = 2  # of a channel that NCCL's search finds between nodes
+_MOST_WITHOUT_NVLS = 2  # GPUs of a node (`ncclNvlsInit` in src/transport/nvls.cc)
 _FLAGGED = "LL"  # the protocol with a flag beside each four bytes
-_MESSAGES = ("all_to_all", "send_recv")  # kinds that consist of sends and receives
+# What is no kernel of NCCL consists of sends and receives.
+_KERNELS = ("ring", "chain", "double-binary-tree", "in-network", "nvls-tree", "pat", "msccl", "hierarchical", "torus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,13 +62,19 @@ class NcclProfile(messages.ConstantsProfile):
         A chain forwards data as it arrives, line by line. NVSwitches reduce between the GPUs that the constants name.
         """
         several, has = cluster.nodes_used > 1, partial(self._constants.has, version=self.version)
-        order = "" if is_node_by_node(cluster) else "order=nodes"
+        order = "order=nodes" if (np.diff(ranks_by_node(cluster)) != 1).any() else ""
         if demand.kind in ("broadcast", "reduce"):
             chain = f"chain:channels={channel_count(cluster, None)},chunks={messages.MAX_PIECES}"
             return (f"{chain},{order}".removesuffix(","),)
         ring = f"ring:{order}".removesuffix(":")
+        generation = self._constants.generation_of(cluster.shape.gpu)
         if demand.kind in ("all_gather", "reduce_scatter"):
-            return (ring,)
+            # With one GPU a node
+            lone = several and cluster.nodes_used == cluster.workers and has("pat") and self.only in ("", self._plain)
+            if generation is None or not lone:
+                return (ring,)
+            part = demand.sizes_bytes.max() / _graph(cluster, generation).blocks
+            return (ring, f"pat:aggregation={messages.pat_aggregation(part, demand.ranks)}")
         if demand.kind != "all_reduce":
             return ()
         trees: tuple[str, ...] = ()
@@ -74,10 +82,10 @@ class NcclProfile(messages.ConstantsProfile):
             pieces = sorted({self._tree_pieces(name, demand, cluster) for name in self._available(cluster)})
             trees = tuple(f"double-binary-tree:chunks={chunks}" for chunks in pieces)
         switch = "nvls-tree" if several else "in-network"
-        generation = self._constants.generation_of(cluster.shape.gpu)
-        nodes, together = cluster.layout.node_set, np.flatnonzero(np.bincount(cluster.node_of_rank) > 1)
-        switched = all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[together]))
-        reduces = generation in self._constants.tables["in-network"] and len(together) and switched and has(switch)
+        nodes, (used, members) = cluster.layout.node_set, np.unique(cluster.node_of_rank, return_counts=True)
+        switched = all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[used]))
+        switched = switched and int(members.min()) > _MOST_WITHOUT_NVLS
+        reduces = generation in self._constants.tables["in-network"] and switched and has(switch)
         reduces = reduces and self.only in ("", self._plain) and switch not in self._turned_off(cluster)
         return (ring, *trees, *((switch,) if reduces else ()))
 
@@ -93,11 +101,12 @@ class NcclProfile(messages.ConstantsProfile):
         """Return one profile per protocol of this cluster; switch reduction and large messages use plain data only."""
         constants, kind = self._constants, schedule.demand.kind
         by_share = sorted(self.protocol_names, key=lambda name: constants[f"protocol.{name}.share"])
-        if schedule.assisted:
+        if schedule.assisted or _name(schedule) == "pat":
             protocols = by_share[-1:]
-        elif kind in _MESSAGES:
+        elif _sends(schedule):
             small = constants.has("messages", self.version)
-            size_bytes = max((float(step.round.bytes.max(initial=0.0)) for step in schedule.steps[:1]), default=0.0)
+            steps = schedule.steps[:1] if kind == "all_to_all" else schedule.steps
+            size_bytes = max((float(step.round.bytes.max(initial=0.0)) for step in steps), default=0.0)
             known = [name for name in by_share if constants.has(name, self.version)]
             # The first that takes messages of that size.
             taken = [name for name in known if size_bytes <= constants[f"protocol.{name}.messages"]][:1]
@@ -147,9 +156,13 @@ class NcclProfile(messages.ConstantsProfile):
         times = {"launch.collective": 1}
         if self.protocol and not schedule.assisted:
             times[f"protocol.{self.protocol}.launch"] = 1
-        if schedule.demand.kind in _MESSAGES:
-            inside, between = messages.most_peers(schedule.demand, cluster.node_of_rank)
-            times |= {"peer.message": inside + between, "peer.network": between}
+        if _sends(schedule):
+            inside, between = messages.most_partners(schedule, cluster.node_of_rank)
+            # Rounds that need each other's data are calls of their own.
+            rounds = schedule.rounds if schedule.demand.kind != "all_to_all" else 1
+            times |= {"launch.collective": rounds, "peer.message": inside + between, "peer.network": between}
+        elif _name(schedule) == "pat":
+            times["pat.rank"] = schedule.demand.ranks
         return self._launch_terms(times)
 
     def host_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
@@ -157,8 +170,8 @@ class NcclProfile(messages.ConstantsProfile):
         if not self.one_process:
             return ()
         gpus = int(np.bincount(cluster.host_of_rank).max())
-        if schedule.demand.kind in _MESSAGES:
-            calls = sum(messages.most_peers(schedule.demand, cluster.node_of_rank))
+        if _sends(schedule):
+            calls = sum(messages.most_partners(schedule, cluster.node_of_rank))
             return self._launch_terms({"launch.gpu": gpus, "peer.message": gpus * calls})
         channels = 0 if self._constants.has("shared-work", self.version) else self.blocks(schedule.demand, cluster)
         return self._launch_terms({"launch.gpu": gpus, "launch.channel": gpus * channels})
@@ -191,7 +204,7 @@ class NcclProfile(messages.ConstantsProfile):
         generation = self._constants.generation_of(cluster.shape.gpu)
         several = generation is not None and cluster.nodes_used > 1
         most = max(_graph(cluster, generation).blocks, self.min_channels) if several else self._filled(np.inf, cluster)
-        if demand.kind in _MESSAGES or (demand.kind != "all_reduce" and not around):
+        if _sends(schedule) or (demand.kind != "all_reduce" and not around):
             return most, most
         parts = demand.buffer_bytes / self._constants[f"protocol.{self.protocol}.part"]
         if around and self.protocol == _FLAGGED:
@@ -213,7 +226,7 @@ class NcclProfile(messages.ConstantsProfile):
         known = transports.intersection(constants.tables["network"])
         eager_bytes = min((constants[f"network.{name}.eager"] for name in known), default=0)
         largest_bytes = float(sent.bytes.max(initial=0))
-        if demand.kind not in _MESSAGES:
+        if not _sends(schedule):
             # Small buffers are not divided among all channels.
             uncut_bytes = demand.buffer_bytes / (demand.ranks if around else 1)
             largest_bytes = max(largest_bytes, min(uncut_bytes, constants[f"protocol.{self.protocol}.part"]))
@@ -227,7 +240,7 @@ class NcclProfile(messages.ConstantsProfile):
             rounds = int(whole.first.max(initial=0)) + whole.times
             chunk_bytes = bytes_a_round * rounds / (posts - 1) if posts > 1 else 0.0
         to_children = demand.kind == "all_reduce" and whole is not None and cluster.nodes_used > 2
-        return messages.Sending(announced, used / channels, chunk_bytes, to_children)
+        return messages.Sending(announced, used / channels, chunk_bytes, to_children, _name(schedule) == "pat")
 
     def rates_of(self, cluster: Cluster) -> Hashable:
         """Return the rates to hosts, which limits follow, and the channels, which follow all rates."""
@@ -303,8 +316,17 @@ class NcclProfile(messages.ConstantsProfile):
         return max(self.protocol_names, key=lambda name: self._constants[f"protocol.{name}.share"])
 
 
+def _name(schedule: Schedule) -> str:
+    return schedule.algorithm.partition(":")[0]
+
+
 def _around(schedule: Schedule) -> bool:
-    return schedule.algorithm.partition(":")[0] == "ring"
+    return _name(schedule) == "ring"
+
+
+def _sends(schedule: Schedule) -> bool:
+    """Return whether a schedule consists of sends and receives."""
+    return _name(schedule) not in _KERNELS
 
 
 _graph = lru_cache(maxsize=16)(channel_graph)

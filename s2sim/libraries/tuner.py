@@ -20,8 +20,6 @@ from s2sim.topology.cluster import Cluster
 PROTOCOLS = ("LL", "LL128", "Simple")
 _NVLS = ("in-network", "nvls-tree")
 _TREE = "double-binary-tree"
-# Of the rate of PCIe: 12 GB/s of 15.75 (src/graph/topo.h).
-_PCIE_SHARE = 0.762
 # These GPUs keep one channel an interface of at least 25 and less than 50 GB/s, if there are more than four; all others
 # have two where an interface has 25 GB/s (`ncclTopoDupChannels` in src/graph/search.cc).
 _SINGLE = ("hopper", "blackwell")
@@ -106,7 +104,7 @@ def channel_graph(cluster: Cluster, generation: str) -> ChannelGraph:
     count = len(set(cluster.node_of_rank.tolist()))
     linked = all(spec.nvlink is not None for spec in used)
     nvlink = min(each * spec.nvlink.rate_Bps if spec.nvlink else 0.0 for spec in used) / 1e9
-    pcie = min((spec.pcie.rate_Bps * _PCIE_SHARE / 1e9 for spec in used if spec.pcie), default=0.0)
+    pcie = min((spec.pcie.rate_Bps / 1e9 for spec in used if spec.pcie), default=0.0)
     inside = (nvlink if linked else 0.0) or pcie or min(spec.nics * spec.nic.rate_Bps for spec in used) / 1e9
     if count == 1:
         channels = own["channels"] if linked else 1
@@ -116,8 +114,7 @@ def channel_graph(cluster: Cluster, generation: str) -> ChannelGraph:
     of_gpu = [ceil(spec.nics / spec.gpus) for spec in used]
     of_gpu += [ceil(spec.pcie.rate_Bps / spec.nic.rate_Bps) for spec in used if spec.pcie]
     channels = min(cluster.least_ranks_per_node * max(of_gpu), *(spec.nics for spec in used))
-    if pcie and any(spec.path != "switch" for spec in used):
-        rate = min(rate, pcie)
+    rate = min(rate, pcie or rate)
     if cluster.workers > count:
         rate = min(rate, inside / channels)
     single = generation in _SINGLE and rate < _SINGLE_BELOW_GBPS and channels > _FEW_CHANNELS
@@ -135,13 +132,20 @@ def estimate_us(graph: ChannelGraph, demand: Demand, algorithm: str, protocol: s
     if protocol not in PROTOCOLS or demand.kind not in _COUNTED:
         return None
     tables = _tables(version)
+    if algorithm in (*_NVLS, "pat") and protocol != "Simple":
+        return None
     if algorithm in _NVLS:
-        return _nvls_us(tables, graph, demand) if protocol == "Simple" else None
+        return _nvls_us(tables, graph, demand)
     thresholds = version and version < _ESTIMATES_SINCE and demand.kind == "all_reduce" and graph.nodes > 1
     if thresholds and (demand.buffer_bytes > _tree_threshold_bytes(graph)) == (algorithm == _TREE):
         return inf
     if algorithm == _TREE:
         return _tree_us(tables, graph, demand.buffer_bytes, protocol)
+    if algorithm == "pat":
+        own = tables["pat"]
+        level_us = tables["network"]["tree"][-1] / own["ahead"]
+        latency_us = own["base"] + graph.rounds * level_us + own["rank"] * graph.ranks
+        return float(latency_us + _us(demand.buffer_bytes, own["share"] * graph.channels * graph.between))
     return _ring_us(tables, graph, demand, protocol) if algorithm in ("ring", "chain") else None
 
 

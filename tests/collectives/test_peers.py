@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from s2sim.collectives.schedules.demand import Demand, all_to_all_demand
+from s2sim.collectives.schedules.demand import Demand, all_to_all_demand, make_demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.libraries.constants import load_constants
 from s2sim.libraries.message_latency import most_peers
@@ -50,6 +50,26 @@ def test_an_all_to_all_pays_for_each_peer():
     )
     assert all_gather == constants["launch.collective"]
     assert all_to_all - all_gather == 15 * constants["peer.message"] + 8 * constants["peer.network"]
+
+
+@pytest.mark.parametrize("size_bytes", [1 << 13, 1 << 20])
+def test_an_all_gather_of_messages_takes_what_an_all_to_all_of_them_does(size_bytes):
+    """Both are the same calls between the same pairs; a message of LL128 there is none."""
+    cluster = build_cluster(load_shape("dgx-h100", ("node.gpus=1", "nic.count=1")), 16)
+    found = {}
+    for kind, algorithm in (("all_to_all", "spread"), ("all_gather", "direct")):
+        timer = Timer(cluster, algorithm, profile=NcclProfile("nccl"))
+        found[kind] = timer.time(make_demand(kind, size_bytes, 16))
+        assert found[kind].schedule.protocol in ("LL", "Simple")
+    assert found["all_gather"].duration_ps == pytest.approx(found["all_to_all"].duration_ps, rel=1e-9)
+
+
+def test_rounds_that_wait_for_each_other_are_calls_of_their_own():
+    constants, cluster = load_constants("nccl"), build_cluster(load_shape("dgx-h100"), 16)
+    timer = Timer(cluster, "halving-doubling", profile=NcclProfile("nccl"))
+    launch_ps = timer.time(make_demand("all_reduce", 1 << 12, 16)).schedule.launch_ps
+    # Four distances, there and back; of the partners three are in the node.
+    assert launch_ps == 8 * constants["launch.collective"] + 4 * constants["peer.message"] + constants["peer.network"]
 
 
 def test_one_process_queues_the_calls_of_all_its_gpus():

@@ -2,6 +2,7 @@
 
 from itertools import pairwise
 
+import numpy as np
 import pytest
 
 import s2sim
@@ -48,8 +49,24 @@ def test_channels_of_whole_nodes_are_those_of_all_interfaces(name):
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("placement", ["round-robin", "random"])
 def test_rings_and_chains_go_node_by_node_wherever_ranks_are_placed(kind, placement):
-    linear = time_s(kind, "fat-tree", 16, 10 << 20)
+    cluster = build_cluster(load_shape("fat-tree"), 16, placement=placement)
+    # Rank 0 may be on any GPU of its node, from which a broadcast then comes.
+    root = {"root": int(cluster.gpu_of_rank[0])} if kind in ("broadcast", "reduce") else {}
+    linear = time_s(kind, "fat-tree", 16, 10 << 20, **root)
     assert time_s(kind, "fat-tree", 16, 10 << 20, placement=placement) == pytest.approx(linear, rel=1e-9)
+
+
+@pytest.mark.parametrize("topology", ["dgx-h100", "dgx-a100", "polaris", "summit", "dgx-1-v100", "a100-pcie-8"])
+@pytest.mark.parametrize("algorithm", ["auto", "ring", "double-binary-tree"])
+def test_channels_are_of_gpus_and_not_of_the_numbers_that_ranks_have(topology, algorithm, tmp_path):
+    gpus = load_shape(topology).nodes[0].gpus
+    workers = gpus if topology == "a100-pcie-8" else 2 * gpus
+    placed = tmp_path / "placed"
+    shuffled = np.random.default_rng(0).permutation(workers).tolist()
+    placed.write_text("\n".join(f"{gpu // gpus} {gpu % gpus}" for gpu in shuffled), "utf-8")
+    asked = {"size_bytes": 32 << 20, "algorithm": algorithm}
+    linear = time_s("all_reduce", topology, workers, **asked)
+    assert time_s("all_reduce", topology, workers, placement=str(placed), **asked) == pytest.approx(linear, rel=1e-9)
 
 
 @pytest.mark.slow

@@ -27,17 +27,17 @@ def chosen(topology, workers, kind, size_bytes, *overrides, version=()):
 
 
 def test_estimates_are_those_of_the_formulas():
-    """Two nodes of eight A100 with 200 Gbit/s each, in microseconds and GB/s: two channels an interface of 25 GB/s."""
+    """Two nodes of eight A100, in microseconds and GB/s: a channel an interface, as PCIe has 24 of its 25 GB/s."""
     shape = cluster("dgx-a100", 16, "nic.path=switch")
     graph, demand = channel_graph(shape, "ampere"), make_demand("all_reduce", 4 * MIB, 16)
-    assert (graph.channels, graph.between) == (16, 12.5)
+    assert (graph.channels, graph.between) == (8, 24)
     # Seven hops inside and one between, up and down; 20 GB/s a channel, half of it up, and the table's 0.8.
-    tree_us = 14.0 + 2 * (7 * 1.25 + 8.5) + 4 * MIB / 1e3 / (min(0.92 * 240, 16 * 23.6) * 120 / 128 * 0.5 * 0.8)
+    tree_us = 14.0 + 2 * (7 * 1.25 + 8.5) + 4 * MIB / 1e3 / (8 * 20 * 0.5 * 0.8)
     assert estimate_us(graph, demand, "double-binary-tree", "LL128", ()) == pytest.approx(tree_us)
     # Of thirty steps two cross; hosts of AMD post in 2 us.
-    ring_us = 14.0 + 28 * 2.0 + 2 * 4.0 + 4 * MIB / 1e3 / (0.92 * 200 * 16 / 30)
+    ring_us = 14.0 + 28 * 2.0 + 2 * 4.0 + 4 * MIB / 1e3 / (8 * 20 * 16 / 30)
     assert estimate_us(graph, demand, "ring", "LL128", ()) == pytest.approx(ring_us)
-    plain_us = 1.4 * (8.4 + 28 * 6.0 + 2 * 14.0) + 4 * MIB / 1e3 / (200 * 16 / 30)
+    plain_us = 1.4 * (8.4 + 28 * 6.0 + 2 * 14.0) + 4 * MIB / 1e3 / (192 * 16 / 30)
     assert estimate_us(graph, demand, "ring", "Simple", ()) == pytest.approx(plain_us)
     assert estimate_us(graph, demand, "nvls-tree", "Simple", ()) is None
     assert estimate_us(graph, demand, "direct", "Simple", ()) is None
@@ -64,6 +64,34 @@ def test_interfaces_have_channels_as_the_search_doubles_them(topology, channels)
     found = cluster(*topology)
     generation = "hopper" if topology[0] == "dgx-h100" else "ampere"
     assert channel_graph(found, generation).channels == channels
+
+
+@pytest.mark.parametrize("rate", ["200Gbps", "400Gbps", "800Gbps"])
+def test_interfaces_beyond_their_pcie_make_no_difference(rate):
+    given, faster = (channel_graph(cluster("dgx-a100", 16, f"nic.rate={each}"), "ampere") for each in ("200Gbps", rate))
+    assert given == faster
+
+
+def test_one_gpu_a_node_has_pat_where_it_is_estimated_to_be_faster():
+    """8 us, a level of 14/3.5 for each doubling, and 2.8 a rank; three quarters of the rate."""
+    alone = cluster("dgx-h100", 16, "node.gpus=1", "nic.count=1")
+    graph, demand = channel_graph(alone, "hopper"), make_demand("all_gather", MIB, 16)
+    expected = 8 + 4 * 14 / 3.5 + 2.8 * 16 + MIB / 1e3 / (0.75 * graph.channels * graph.between)
+    assert estimate_us(graph, demand, "pat", "Simple", ()) == pytest.approx(expected)
+    assert estimate_us(graph, demand, "pat", "LL", ()) is None
+    asked = ("dgx-h100", 16, "all_gather")
+    lone = ("node.gpus=1", "nic.count=1")
+    assert chosen(*asked, 16 * 1024, *lone) == ("pat", "Simple")
+    assert chosen(*asked, 1 << 30, *lone)[0] == "ring"
+    assert chosen(*asked, 16 * 1024, *lone, version=(2, 22))[0] == "ring"
+    assert chosen(*asked, 16 * 1024)[0] == "ring"
+
+
+@pytest.mark.parametrize(("workers", "sums"), [(2, False), (3, True), (8, True), (9, False), (10, False), (11, True)])
+def test_nvswitches_sum_where_every_node_has_more_than_two_gpus(workers, sums):
+    demand = make_demand("all_reduce", 64 * MIB, workers)
+    names = NcclProfile("nccl").candidates(demand, cluster("dgx-h100", workers))
+    assert bool({"in-network", "nvls-tree"}.intersection(names)) == sums
 
 
 def test_large_messages_go_around_a_ring_and_small_ones_through_trees():

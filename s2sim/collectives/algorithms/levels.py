@@ -207,7 +207,7 @@ class NvlsTree(InNetwork):
         if demand.ranks > 1 and cluster.nodes_used == 1:
             raise OptionError("nvls-tree needs several nodes: inside one, in-network is what the NVSwitch does")
         # The edges between nodes of a pair of trees for each channel, upwards and downwards.
-        groups, edges = channel_groups(demand, cluster, channel_count(cluster, None)), []
+        groups, edges = channel_groups(demand, cluster, channel_count(cluster, None), "nodes"), []
         for order in groups.ranks:
             node = cluster.node_of_rank[order]
             for parent in trees_over_nodes(node):

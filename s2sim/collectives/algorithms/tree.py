@@ -203,7 +203,7 @@ class DoubleBinaryTree(OverGroups):
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule; the cluster determines which ranks share a node, and by its rates the chunks."""
         channels = self.channels or tree_channels(channel_count(cluster, None), demand.ranks)
-        groups = channel_groups(demand, cluster, channels)
+        groups = channel_groups(demand, cluster, channels, "nodes")
         # Every channel has the same order of nodes.
         trees = up_and_down(trees_over_nodes(cluster.node_of_rank[groups.ranks[0]]))
         chunks = self._chunks(groups, trees, cluster)

@@ -46,29 +46,27 @@ Order: TypeAlias = Literal["ranks", "nodes"]
 def channel_groups(demand: Demand, cluster: Cluster, channels: int, order: Order = "ranks") -> Groups:
     """Return a group per channel of all ranks, so that each channel enters a node at another GPU.
 
-    Ranks are in their order, or with ``order`` of ``"nodes"`` node by node wherever they are placed. In a node they
-    are rotated, or along the links of its mesh. Groups have even parts of a shared buffer, or of every rank's range; if
-    their number is that of the rings in one mesh, the parts of these.
+    Ranks are in their order, or with ``order`` of ``"nodes"`` node by node and GPU by GPU wherever they are placed. In
+    a node they are rotated, or along the links of its mesh. Groups have even parts of a shared buffer, or of every
+    rank's range; if their number is that of the rings in one mesh, the parts of these.
     """
     return groups_in_orders(demand, *_channel_orders(cluster, channels, order))
 
 
-def is_node_by_node(cluster: Cluster) -> bool:
-    """Return whether the ranks of every node follow each other."""
-    return bool((np.diff(cluster.node_of_rank) != 0).sum() == cluster.nodes_used - 1)
+def ranks_by_node(cluster: Cluster) -> Ints:
+    """Return the ranks node by node, nodes in the order of their first ranks, and in a node in that of its GPUs."""
+    begin, node = np.unique(cluster.node_of_rank, return_index=True, return_inverse=True)[1:]
+    return np.lexsort((cluster.gpu_of_rank, begin[node]))
 
 
 # Of the sizes of a table, one after another.
 @lru_cache(maxsize=2)
 def _channel_orders(cluster: Cluster, channels: int, order: Order) -> tuple[Ints, Ints | None]:
     """Return the order of ranks in each channel, int64 of shape (channels, ranks), and the channels' shares."""
-    if order == "nodes" and not is_node_by_node(cluster):
-        # Nodes in the order of their first ranks.
-        begin, node = np.unique(cluster.node_of_rank, return_index=True, return_inverse=True)[1:]
-        by_node = np.argsort(begin[node], kind="stable")
+    ranks = np.arange(cluster.workers)
+    if order == "nodes" and ((by_node := ranks_by_node(cluster)) != ranks).any():
         orders, shares = _channel_orders(cluster.within(by_node.tolist()), channels, order)
         return by_node[orders], shares
-    ranks = np.arange(cluster.workers)
     if rings := _mesh_rings(cluster):
         taken = [rings[channel % len(rings)] for channel in range(channels)]
         shares = np.array([share for _, share in taken]) if channels == len(rings) else None
