@@ -249,7 +249,8 @@ def exposed_share(dense: Row) -> float:
     """Return the share of an iteration of dense with exposed communication; 1 if iterations are not simulated."""
     if dense.iteration is None or not dense.iteration.total_s:
         return 1.0
-    return (dense.iteration.exposed_communication + dense.iteration.waiting) / dense.iteration.total_s
+    waiting = dense.iteration.waiting - dense.iteration.pipeline_wait
+    return (dense.iteration.exposed_communication + waiting) / dense.iteration.total_s
 
 
 def candidates_of(rows: Sequence[Row], max_error: float | None) -> list[Candidate]:

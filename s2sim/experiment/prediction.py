@@ -279,6 +279,7 @@ def _iteration(executed: ExecutedRecording) -> IterationRow | None:
         lower_bound=iteration_bound_s(executed),
         waiting_mean=iterations.waiting_ps / PS_PER_S,
         state_bytes=executed.rank_work.state_bytes,
+        pipeline_wait=min(training.idle_ps, parts.waiting) / PS_PER_S,
         parameter_bytes=executed.rank_work.gathers.received_bytes(training.accumulate),
     )
 

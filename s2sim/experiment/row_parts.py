@@ -34,6 +34,7 @@ class IterationRow:
     # Bytes of float32 parameters, optimizer states and gradients of a rank and, where ranks divide them, of whole
     # parameters at most; without activations
     state_bytes: int = 0
+    pipeline_wait: float = 0.0  # Part of waiting that is for other stages of a pipeline, whatever is sent
     parameter_bytes: int = 0  # Received of parameters in all-gathers, where ranks hold shards of them
 
     @property

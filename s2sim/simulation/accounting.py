@@ -10,6 +10,9 @@ from s2sim.simulation.communicator import CompletedCalls, Launch
 from s2sim.simulation.device import BusyInterval
 from s2sim.simulation.faults.fault import Effect
 
+LEAST_PERIODS = 3
+"""With as many, the last is left out where only its end waits for all collectives in flight."""
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class IterationSettings:

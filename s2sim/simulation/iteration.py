@@ -12,7 +12,7 @@ from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library
 from s2sim.reducers.script import AwaitGradient, Work, representative_ranks
-from s2sim.simulation.accounting import Iterations, IterationSettings, RankActivity, time_breakdown
+from s2sim.simulation.accounting import LEAST_PERIODS, Iterations, IterationSettings, RankActivity, time_breakdown
 from s2sim.simulation.bucketing.policy import BucketExchange
 from s2sim.simulation.bucketing.sharded import ParameterGathers
 from s2sim.simulation.communicator import Communicators, CompletedCalls, one_stands_for_all
@@ -24,7 +24,6 @@ from s2sim.simulation.skewed_communicator import RankCommunicator, SkewedCommuni
 from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S
 
-_LEAST = 3
 # Ranks whose iterations differ by less end them together; which one the others wait for changes from one to the next.
 _AS_LONG, _waiting = 1e-3, attrgetter("waiting")
 
@@ -234,7 +233,7 @@ class _IterationReplay:
         for ranks, each in zip(self._classes, spent, strict=True):
             bounds = ranks.begun_ps[:: self._period]
             parts.append(
-                time_breakdown(each, bounds[:-1] if open_end and len(bounds) > _LEAST else bounds, self._period)
+                time_breakdown(each, bounds[:-1] if open_end and len(bounds) > LEAST_PERIODS else bounds, self._period)
             )
         waiting = sum(
             ranks.ranks * sum(each.waiting for each in own) for ranks, own in zip(self._classes, parts, strict=True)
@@ -279,8 +278,9 @@ class _IterationReplay:
                 yield ranks.device.run("forward", ranks.late_ps)
             queue = _GatherQueue(list(zip(ready, ended, strict=False))[self._buckets :], self._gathers.prefetch)
             for _ in range(settings.accumulate - 1):
-                yield from self._gathered_forward(ranks, slower, queue)
+                yield from self._forward(ranks, slower, freed, queue)
                 yield from self._backward(ranks, slower, None, queue)
+                freed = []
             if settings.idle_ps:
                 ranks.idle.append((int(env.now), int(env.now) + settings.idle_ps))
                 yield env.timeout(settings.idle_ps)
@@ -290,11 +290,12 @@ class _IterationReplay:
             freed = ended
             if settings.waits_for_all or iteration == len(ranks.slower) - 1:
                 yield env.all_of(ended[: self._buckets])
-                if settings.waits_for_all and compute.optimizer_ps:
-                    yield ranks.device.run("optimizer", ceil(compute.optimizer_ps * ranks.optimizer[iteration]))
-                if count := len(self._gathers.after_step):
-                    queue.begin(count, count)
-                    yield env.all_of(ended)
+            # Else each bucket has its share.
+            if compute.optimizer_ps and (settings.waits_for_all or not exchanges):
+                yield ranks.device.run("optimizer", ceil(compute.optimizer_ps * ranks.optimizer[iteration]))
+            if count := len(self._gathers.after_step):
+                queue.begin(count, count)
+                yield env.all_of(ended)
             ranks.computing = True
         ranks.computing = False
         ranks.begun_ps.append(int(env.now))

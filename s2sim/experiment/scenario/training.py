@@ -25,7 +25,7 @@ from s2sim.profiles.read import PROCESSORS, ProfileSource, RecordedJob, open_pro
 from s2sim.profiles.sharding import ShardedCompute, layer_blocks, shard_profile
 from s2sim.reducers.rank import GradientDtype
 from s2sim.seeds import named_generator
-from s2sim.simulation.accounting import IterationSettings
+from s2sim.simulation.accounting import LEAST_PERIODS, IterationSettings
 from s2sim.simulation.bucketing.policy import Bucket, Discipline, ReadyTensors, make_discipline
 from s2sim.simulation.bucketing.sharded import ParameterGathers, ShardedDiscipline
 from s2sim.simulation.device import Compute
@@ -192,7 +192,8 @@ class TrainingIteration:
         wanted = 1 if self.discipline.waits_for_all else _IN_A_ROW
         if self.compute_cv or self.compute_times_ms:
             wanted = len(self.compute_times_ms) or _BY_CHANCE
-        iterations = -(-(self.iterations or wanted) // period) * period
+        least = period if self.discipline.waits_for_all or period == 1 else LEAST_PERIODS * period
+        iterations = max(-(-(self.iterations or wanted) // period) * period, least)
         slower, shared = np.ones((iterations, workers)), 1.0
         if self.compute_times_ms:
             # In turn where there are fewer.
@@ -326,13 +327,19 @@ def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: 
             f"--discipline {discipline.text}: ranks of one data-parallel group are on nodes as --groups has it: shards "
             "of a node are not known there, take fsdp without shard and secondary"
         )
+    accumulate = spec.accumulate if job is None or spec.accumulate > 1 else job.mini_batches
+    if accumulate > 1 and not discipline.accumulates:
+        raise OptionError(
+            f"--accumulate {accumulate}: {discipline.name} exchanges the gradients of each mini-batch, which is not "
+            "simulated: leave --accumulate out, or take a discipline that adds them up, such as ddp or fsdp"
+        )
     training = TrainingIteration(
         source=source,
         profile=profile,
         discipline=discipline,
         streams=spec.streams,
         host_loop_ps=0 if spec.host_loop is None else parse_option("--host-loop", parse_time_ps, spec.host_loop),
-        accumulate=spec.accumulate if job is None or spec.accumulate > 1 else job.mini_batches,
+        accumulate=accumulate,
         compute_cv=spec.compute_cv,
         compute_times_ms=() if spec.compute_times is None else read_compute_times(spec.compute_times),
         iterations=spec.iterations,

@@ -64,6 +64,7 @@ class Discipline:
     source: ClassVar[str]
     example: ClassVar[str]  # An option string
     waits_for_all: ClassVar[bool] = True  # Whether the next forward waits for all gradients, or a layer for its own
+    accumulates: ClassVar[bool] = True  # Whether ranks add up several mini-batches' gradients and exchange the sum
     by_times: ClassVar[bool] = False  # Whether buckets follow from times, and so differ with rates and mini-batches
 
     @property

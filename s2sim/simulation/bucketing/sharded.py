@@ -178,6 +178,7 @@ class Zero2(ShardedDiscipline):
     summary: ClassVar[str] = "gradients and optimizer states in shards; parameters are all-gathered after the optimizer"
     source: ClassVar[str] = "Rajbhandari et al., ZeRO, SC 2020"
     example: ClassVar[str] = "zero2:bucket=500MB"
+    accumulates: ClassVar[bool] = False
 
     bucket: Size = _ZERO_BUCKET  # Of gradients: ``reduce_bucket_size`` is 5e8 elements, in two bytes each
 
