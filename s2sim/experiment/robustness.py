@@ -119,23 +119,24 @@ def find_sensitive_constants(
 ) -> tuple[Flip, ...]:
     """Return the GPU's estimated constants with another choice at an end of their range than now."""
     scenario, now = executed[0].scenario, choice_name(choose(candidates, max_error))
-    baseline_s = next(each.time_s for each in candidates if each.baseline)
-    flips = []
+    baseline_first = sorted(zip(candidates, executed, strict=True), key=lambda pair: not pair[0].baseline)
+    own_s, flips = baseline_first[0][0].time_s, []
     ranges = estimated_ranges(scenario.gpu, [each.recording for each in executed])
     for constant, value in ((constant, value) for constant, ends in ranges.items() for value in ends):
         gpu = with_constant(scenario.gpu, constant, value)
         changed = replace(scenario, machines=replace(scenario.machines, gpu=gpu))
         times_s: dict[object, float] = {}
-        varied = []
-        for each, one in zip(candidates, executed, strict=True):
-            if each.baseline or each.rejected:
+        varied: list[Candidate] = []
+        for each, one in baseline_first:
+            other = replace(one, scenario=changed)
+            least, most = (1.0, 1.0) if each.rejected else work_ratios(one, other)
+            if each.rejected or (each.baseline and least == most == 1):
                 varied.append(each)
                 continue
-            other = replace(one, scenario=changed)
-            least, most = work_ratios(one, other)
             # What stays slower than dense changes no choice: with k times the work nothing takes less than k times.
-            if one.compared_ps / PS_PER_S * least >= baseline_s <= each.time_s:
-                varied.append(each)
+            least_s = one.compared_ps / PS_PER_S * least
+            if varied and least_s >= varied[0].time_s and each.time_s >= own_s:
+                varied.append(replace(each, time_s=max(each.time_s, least_s)))
                 continue
             # Reducers that delegate everything to another have its recordings, and the same time.
             same = (one.timer, *(id(leaving.recording) for leaving in one.bucket_exchanges))

@@ -22,7 +22,7 @@ from s2sim.experiment.robustness import over_batches
 from s2sim.experiment.row_parts import Alternative, Refused
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation, extrapolate
-from s2sim.experiment.run_state import RunState
+from s2sim.experiment.run_state import RunState, mark
 from s2sim.experiment.scenario.cluster import Machines
 from s2sim.experiment.scenario.content_hash import run_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run, warn_of_later_options
@@ -149,12 +149,14 @@ def begin(
     spec: RunSpec, scenario: ReducerScenario, progress: ProgressWatcher = SILENT
 ) -> tuple[ReducerScenario, RunState]:
     """Return a scenario without reducers that cannot be extrapolated, and the state of a run before any prediction."""
-    extrapolation = extrapolate(scenario, max(map(scenario.ranks_of, spec.workers)), progress)
-    if extrapolation is not None and extrapolation.refused:
-        checked = tuple(item for item in scenario.reducers if item.option_string not in extrapolation.refused)
-        scenario = replace(scenario, reducers=checked, refused={**scenario.refused, **extrapolation.refused})
+    found, last = dict[int, RunExtrapolation | None](), None
+    for ranks in sorted(map(scenario.ranks_of, spec.workers)):
+        found[ranks] = last = extrapolate(scenario, ranks, progress, last)
+        if last is not None and last.refused:
+            checked = tuple(item for item in scenario.reducers if item.option_string not in last.refused)
+            scenario = replace(scenario, reducers=checked, refused={**scenario.refused, **last.refused})
     refused = [Refused(name, count, why) for name, why in scenario.refused.items() for count in spec.workers]
-    return scenario, RunState(extrapolated=extrapolation, refused=refused)
+    return scenario, RunState(extrapolations=found, refused=refused)
 
 
 def spec_of(
@@ -286,7 +288,8 @@ def find_alternatives(spec: RunSpec, scenario: ReducerScenario, state: RunState)
         recorded = [each.recorded for each in predictions]
         if recordings_content(scenario, ranks) != recordings_content(there, ranks):
             recorded, _ = record(there, ranks)
-        rows = judge([each.row for each in state.mark(predict(there, recorded, thorough=False), ranks)], spec.max_error)
+        marked = mark(predict(there, recorded, thorough=False), extrapolate(there, ranks))
+        rows = judge([each.row for each in marked], spec.max_error)
         verdict = give_verdict(rows, VerdictContext(max_error=spec.max_error))
         times_s = {row.reducer: row.judgement.time_s for row in rows if row.judgement is not None}
         found.append(Alternative(name, overrides, verdict.decision, verdict.best, times_s))
@@ -313,7 +316,8 @@ def vary_rate(
         # The verdict may have scanned only the reducers that it names.
         scan = state.scan
         if count != state.largest or len(scan.pays_at_ends) != len(recorded) - 1:
-            scan = scan_rates(scenario, predictions, spec.max_error, progress, state.extrapolated)
+            law = state.extrapolations.get(scenario.ranks_of(count))
+            scan = scan_rates(scenario, predictions, spec.max_error, progress, law)
         own_Bps = rate_of(cluster, field)
         low = min(_LOWEST_BPS, own_Bps / 10, *(0.7 * crossing.at_Bps for crossing in scan.crossings))
         high = max(scan.highest_Bps, own_Bps)

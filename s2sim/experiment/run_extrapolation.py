@@ -140,8 +140,8 @@ _COPIES_OF_RANKS = 128
 def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, list[tuple[Transfer, PhaseCheck]]]:
     """Return, by option string, the errors of the trace's statistics for each shipped trace of another model.
 
-    Both run on the scenario's cluster with at most eight ranks, filled in order and without faults, each collective
-    by its fastest algorithm. Reducers that refuse these gradients are left out.
+    Both run on the scenario's cluster with at most ``workers`` ranks, filled in order and without faults, each
+    collective by its fastest algorithm. Reducers that refuse these gradients are left out.
     """
     plain = scenario.plain()
     trace, target = scenario.trace, scenario.target
@@ -152,7 +152,7 @@ def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, list
     factor = parameters / sum(sizes.values())
     found: dict[str, list[tuple[Transfer, PhaseCheck]]] = {item.option_string: [] for item in scenario.reducers}
     for other in _other_traces(trace, sizes):
-        ranks = min(workers, other.world_size, _MAX_RANKS)
+        ranks = min(workers, other.world_size)
         kept = [layer for layer in other.manifest.layers if layer.sparse in sizes]
         # Rows grow until there are about as many parameters of each kind.
         grow = {kind: factor * sizes[kind] / held for kind, held in _sizes(kept).items()}
@@ -261,7 +261,8 @@ class RunExtrapolation:
     """The extrapolation of a run, and the checks of its laws."""
 
     gradients: Gradients  # What was recorded, and what the run reduces
-    workers: int  # Most ranks of the run
+    workers: int  # Ranks
+    checked_ranks: tuple[int, int]  # Ranks of the checks, and most ranks of the transfers
     checks: tuple[HoldOut, ...]  # One a reducer
     # By reducer, what the trace's statistics are worth for other models, where sizes were scaled
     transfers: dict[str, list[tuple[Transfer, PhaseCheck]]]
@@ -269,12 +270,10 @@ class RunExtrapolation:
     # Why optional reducers could not be checked, without which the run goes on
     refused: dict[str, str] = field(default_factory=dict)
 
-    def mark(self, row: Row, ranks: int) -> Extrapolation | None:
-        """Return the mark of a row of ``ranks`` ranks that exchange gradients; None if all of it was recorded."""
-        gradients = self.gradients
+    def mark(self, row: Row) -> Extrapolation:
+        """Return the mark of a row."""
+        gradients, ranks = self.gradients, self.workers
         more = ranks > gradients.recorded_ranks
-        if not more and not gradients.scaled:
-            return None
         check = next(check for check in self.checks if check.reducer == row.reducer)
         return Extrapolation(
             law="; ".join([*([LAW] if more else []), *([SIZE_LAW] if gradients.scaled else [])]),
@@ -343,8 +342,13 @@ def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
     return f"{what} by {'less than 1 %' if factor < _NEGLIGIBLE_FACTOR else f'{size} ({reducer})'}"
 
 
-def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatcher = SILENT) -> RunExtrapolation | None:
-    """Return the extrapolation of a run, with its laws checked on the recording; None if all was recorded."""
+def extrapolate(
+    scenario: ReducerScenario, workers: int, progress: ProgressWatcher = SILENT, known: RunExtrapolation | None = None
+) -> RunExtrapolation | None:
+    """Return the extrapolation of a run, with its laws checked on the recording; None if all was recorded.
+
+    ``known`` is that of other numbers of workers, whose checks are the same where they are of as many ranks.
+    """
     trace, asked = scenario.trace, scenario.target
     scaling: Scaling | None = None
     if isinstance(asked, Model):
@@ -355,8 +359,13 @@ def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatch
     recorded_ranks, more = gradients.recorded_ranks, gradients.drawn_ranks > 0
     if not more and scaling is None:
         return None
-    progress.start(1, "predicting what was recorded")
-    checks, refused = check_extrapolation(scenario, recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES))
+    ranks = recorded_ranks if more else min(workers, _RANKS_TO_CHECK_SIZES), min(workers, _MAX_RANKS)
+    if known is None or known.checked_ranks != ranks:
+        progress.start(1, "predicting what was recorded")
+        checks, refused = check_extrapolation(scenario, ranks[0])
+        transfers = {} if scaling is None else measure_transfers(scenario, ranks[1])
+    else:
+        checks, refused, transfers = known.checks, known.refused, known.transfers
     notes: tuple[str, ...] = () if scaling is None else scaling.notes
     if more:
         notes = (f"ranks beyond the {recorded_ranks} recorded ones are drawn: {LAW}", *notes)
@@ -366,5 +375,4 @@ def extrapolate(scenario: ReducerScenario, workers: int, progress: ProgressWatch
             "s2sim trace show tells how far off the law is further out"
         )
         notes = (*notes, further)
-    transfers = {} if scaling is None else measure_transfers(scenario, workers)
-    return RunExtrapolation(gradients, workers, checks, transfers, notes, refused)
+    return RunExtrapolation(gradients, workers, ranks, checks, transfers, notes, refused)

@@ -11,6 +11,13 @@ from s2sim.experiment.rows import Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation
 
 
+def mark(predictions: list[Prediction], law: RunExtrapolation | None) -> list[Prediction]:
+    """Return predictions with a mark in extrapolated rows."""
+    if law is None:
+        return predictions
+    return [replace(each, row=replace(each.row, extrapolated=law.mark(each.row))) for each in predictions]
+
+
 @dataclass(slots=True)
 class RunState:
     """The results of a run so far."""
@@ -23,19 +30,18 @@ class RunState:
     search_ended: str | None = None  # The error by which the search for these rates and mini-batches ended, if one did
     over_batches: tuple[CountPays, ...] = ()  # Mini-batches with which reducers that the verdict names pay
     alternatives: tuple[Alternative, ...] = ()  # The same on clusters that differ
-    extrapolated: RunExtrapolation | None = None  # None if all gradients were recorded
+    # By number of ranks that exchange gradients, None where all of these were recorded
+    extrapolations: dict[int, RunExtrapolation | None] = field(default_factory=dict)
 
     def add(self, predictions: list[Prediction], refused: list[Refused], workers: int, ranks: int) -> None:
         """Add the predictions of a number of workers, ``ranks`` of which exchange gradients; mark extrapolated rows."""
-        self.predictions[workers] = self.mark(predictions, ranks)
+        self.predictions[workers] = mark(predictions, self.extrapolations.get(ranks))
         self.refused += refused
 
-    def mark(self, predictions: list[Prediction], ranks: int) -> list[Prediction]:
-        """Return predictions with a mark in extrapolated rows."""
-        law = self.extrapolated
-        if law is None:
-            return predictions
-        return [replace(each, row=replace(each.row, extrapolated=law.mark(each.row, ranks))) for each in predictions]
+    @property
+    def extrapolated(self) -> RunExtrapolation | None:
+        """That of the most ranks, which is the last."""
+        return next(reversed(self.extrapolations.values()), None)
 
     @property
     def largest(self) -> int:

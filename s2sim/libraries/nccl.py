@@ -144,6 +144,8 @@ class NcclProfile(messages.ConstantsProfile):
 
     def _waiting_chunks(self, whole: CombinedRound, demand: Demand, cluster: Cluster) -> int:
         """Return the number of chunks of trees that wait until the one before has passed the network."""
+        if demand.kind != "all_reduce" or cluster.nodes_used == 1:
+            return 0
         # As public curves have it, the share of them that chunks leave empty of a step of a channel's buffers.
         chunk = demand.buffer_bytes / (self._tree_channels(demand, cluster) * whole.times)
         return round((whole.times - 1) * max(0.0, 1 - chunk / messages.step_bytes(self.protocol)))
@@ -216,8 +218,11 @@ class NcclProfile(messages.ConstantsProfile):
         if sent.pattern.through_switch:
             return None
         whole = schedule.stage.whole
-        pipeline = None if whole is None else (schedule.demand.kind == "all_reduce", whole.key)
-        return self, self.rates_of(cluster), self.sending(sent, schedule, cluster), _around(schedule), pipeline
+        demand, sending = schedule.demand, self.sending(sent, schedule, cluster)
+        if whole is None:
+            return self, self.rates_of(cluster), sending, _around(schedule)
+        waits = self._waiting_chunks(whole, demand, cluster)
+        return self, self.rates_of(cluster), sending, demand.kind == "all_reduce", whole.key, waits
 
     def sending(self, sent: Round, schedule: Schedule, cluster: Cluster) -> messages.Sending:
         """Return how the messages of a round are sent between nodes."""
@@ -258,7 +263,7 @@ class NcclProfile(messages.ConstantsProfile):
             channels = "tree" if schedule.demand.kind == "all_reduce" else ""
             total = _message_overheads(self, whole.round.pattern, cluster, channels, sending)
             part = total.take(pattern.part_of[1]) if pattern.part_of else total
-            waits = self._waiting_chunks(whole, schedule.demand, cluster) if channels and cluster.nodes_used > 1 else 0
+            waits = self._waiting_chunks(whole, schedule.demand, cluster)
             return replace(part, round_latency=_pipeline_latency(whole, total, cluster, waits))
         channels = "ring" if _around(schedule) else ""
         added = _message_overheads(self, pattern, cluster, channels, sending)

@@ -205,3 +205,15 @@ def test_many_demands_are_timed_as_each_alone():
             assert [each.duration_ps for each in found] == [each.duration_ps for each in expected]
             assert [each.schedule.text for each in found] == [each.schedule.text for each in expected]
             assert [each.why for each in found] == [each.why for each in expected]
+
+
+@pytest.mark.parametrize("topology", ["tcp-10g", "leaf-spine", "dgx-h100"])
+def test_a_time_does_not_depend_on_what_was_timed_before(topology):
+    """Buffers of other sizes may have as many chunks, and wait differently for each."""
+    found = cluster(topology, 16)
+    sizes = [15_751_168, 31_502_336, 7_875_584, 12_000_000, 3_000_000]
+    timer = Timer(found, "double-binary-tree", profile=NcclProfile("nccl"))
+    together = [timer.time(make_demand("all_reduce", size, 16)).duration_ps for size in sizes]
+    for size, time_ps in zip(sizes, together, strict=True):
+        alone = Timer(found, "double-binary-tree", profile=NcclProfile("nccl"))
+        assert alone.time(make_demand("all_reduce", size, 16)).duration_ps == time_ps
