@@ -52,6 +52,24 @@ def test_other_hardware_gives_what_a_run_with_it_gives(options, instead):
     assert type(result).load(json.dumps(result.to_json())).alternatives == result.alternatives
 
 
+def test_an_answer_elsewhere_doubts_extrapolated_gradients_as_a_run_there_does():
+    options = {"workers": 8, "trace": "ncf", "scale_to": "50M", "reducers": ["omnireduce"]}
+    (other,) = s2sim.run("dgx-a100", **options, **QUICK, instead=["nvlink.rate=50Gbps"]).alternatives
+    there = s2sim.run("dgx-a100", **options, **QUICK, overrides=("nvlink.rate=50Gbps",))
+    assert other.time_s == compared(there)
+    assert (other.decision, other.best) == (there.verdict.decision, there.verdict.best)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [{"trace": "ncf", "model": "gnmt-8", "reducers": ["s2-exact"]}, {"profile": "ncf"}])
+def test_several_numbers_of_workers_are_judged_as_each_alone_is(options):
+    several = s2sim.run("dgx-h100", workers=(2, 16), **QUICK, **options)
+    for workers, verdict in zip((2, 16), several.verdicts, strict=True):
+        alone = s2sim.run("dgx-h100", workers=workers, **QUICK, **options)
+        assert (verdict.decision, verdict.best) == (alone.verdict.decision, alone.verdict.best)
+        assert [row for row in several.rows if row.workers == workers] == list(alone.rows)
+
+
 def test_an_override_replaces_the_one_of_the_question():
     result = s2sim.run("fat-tree", **SMALL, **QUICK, overrides=("nic.rate=10Gbps",), instead=["nic.rate=40Gbps"])
     assert result.alternatives[0].overrides == ("nic.rate=40Gbps",)

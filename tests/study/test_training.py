@@ -124,6 +124,7 @@ def test_two_streams_and_a_host_loop_change_what_a_codec_costs():
         ({"streams": 3}, "--streams 3"),
         ({"batch": 0}, "--batch 0"),
         ({"accumulate": 0}, "--accumulate 0"),
+        ({"accumulate": 4, "discipline": "zero2"}, "zero2 exchanges the gradients of each mini-batch"),
         ({"compute_cv": -0.1}, "--compute-cv"),
         ({"compute_cv": float("nan")}, "--compute-cv"),
         ({"host_loop": "5"}, "--host-loop"),
@@ -138,6 +139,51 @@ def test_what_cannot_be_asked_for_is_said_in_one_line(options, said):
         run(**options)
     assert said in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+def test_a_mini_batch_waits_for_the_parameters_that_the_step_before_makes():
+    """At 1 Gbps an exchange is longer than compute, so that each further mini-batch adds all of its own."""
+    options = {"profile": "resnet-18", "overrides": ("nic.rate=1Gbps",), "discipline": "two-priorities"}
+    one, three = (run(reducers=("dense",), accumulate=count, **options).rows[0].iteration for count in (1, 3))
+    compute_s = one.forward + one.backward
+    assert three.total_s - one.total_s == pytest.approx(2 * compute_s, rel=0.02)
+    assert three.hidden_communication == pytest.approx(one.hidden_communication, rel=0.02)
+
+
+@pytest.mark.slow
+def test_local_steps_cost_no_more_the_rarer_ranks_exchange():
+    texts = ("dense", "dense:h=2", "dense:h=4", "dense:h=10")
+    options = {"profile": "resnet-18", "overrides": ("nic.rate=1Gbps",), "discipline": "two-priorities"}
+    rows = run(reducers=texts, **options).rows
+    times_s = {row.reducer: row.iteration_s for row in rows}
+    assert [times_s[text] for text in texts] == sorted(times_s.values(), reverse=True)
+    # Every step has its optimizer.
+    assert [row.iteration.optimizer for row in rows] == pytest.approx([rows[0].iteration.optimizer] * 4, rel=0.05)
+    longer = run(reducers=texts, iterations=40, **options).rows
+    assert {row.reducer: row.iteration_s for row in longer} == pytest.approx(times_s, rel=1e-3)
+
+
+@pytest.mark.slow
+def test_a_pipeline_that_waits_for_its_stages_is_nothing_that_a_reducer_gains():
+    options = {"topology": "dgx-h100", "workers": 16, "profile": "gpt2", "batch": 8, "accumulate": 8}
+    result = run(reducers=("fp16",), groups="pp=4,dp=rest", **options)
+    dense = next(row for row in result.rows if row.baseline)
+    assert 0.1 * dense.iteration_s < dense.iteration.pipeline_wait <= dense.iteration.waiting
+    assert dense.iteration.exposed_communication < 0.01 * dense.iteration_s
+    assert result.verdict.decision == "do not compress"
+
+
+@pytest.mark.slow
+def test_a_mini_batch_may_have_as_many_samples_as_profiles_have():
+    assert run(profile="ncf", reducers=("union",), instead=["nic.rate=100Gbps"]).alternatives
+
+
+@pytest.mark.slow
+def test_constants_that_dense_pays_for_too_flip_no_more_than_they_do():
+    options = {"topology": "dgx-h100", "workers": 16, "profile": "bert-large", "overrides": ("nic.rate=50Gbps",)}
+    result = run(reducers=("int8",), discipline="fsdp", **options)
+    assert "rule out" not in str(result)
+    assert result.verdict.flips == ()
 
 
 def test_a_model_names_its_profile_where_a_discipline_is_asked_for():
