@@ -288,7 +288,8 @@ def find_alternatives(spec: RunSpec, scenario: ReducerScenario, state: RunState)
         recorded = [each.recorded for each in predictions]
         if recordings_content(scenario, ranks) != recordings_content(there, ranks):
             recorded, _ = record(there, ranks)
-        marked = mark(predict(there, recorded, thorough=False), extrapolate(there, ranks))
+        law = state.extrapolations.get(ranks) if name == HEALTHY else extrapolate(there, ranks)
+        marked = mark(predict(there, recorded, thorough=False), law)
         rows = judge([each.row for each in marked], spec.max_error)
         verdict = give_verdict(rows, VerdictContext(max_error=spec.max_error))
         times_s = {row.reducer: row.judgement.time_s for row in rows if row.judgement is not None}

@@ -140,8 +140,8 @@ _COPIES_OF_RANKS = 128
 def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, list[tuple[Transfer, PhaseCheck]]]:
     """Return, by option string, the errors of the trace's statistics for each shipped trace of another model.
 
-    Both run on the scenario's cluster with at most ``workers`` ranks, filled in order and without faults, each
-    collective by its fastest algorithm. Reducers that refuse these gradients are left out.
+    Both run on the scenario's cluster with at most eight ranks, filled in order and without faults, each collective
+    by its fastest algorithm. Reducers that refuse these gradients are left out.
     """
     plain = scenario.plain()
     trace, target = scenario.trace, scenario.target
@@ -152,7 +152,7 @@ def measure_transfers(scenario: ReducerScenario, workers: int) -> dict[str, list
     factor = parameters / sum(sizes.values())
     found: dict[str, list[tuple[Transfer, PhaseCheck]]] = {item.option_string: [] for item in scenario.reducers}
     for other in _other_traces(trace, sizes):
-        ranks = min(workers, other.world_size)
+        ranks = min(workers, other.world_size, _MAX_RANKS)
         kept = [layer for layer in other.manifest.layers if layer.sparse in sizes]
         # Rows grow until there are about as many parameters of each kind.
         grow = {kind: factor * sizes[kind] / held for kind, held in _sizes(kept).items()}
@@ -363,7 +363,7 @@ def extrapolate(
     if known is None or known.checked_ranks != ranks:
         progress.start(1, "predicting what was recorded")
         checks, refused = check_extrapolation(scenario, ranks[0])
-        transfers = {} if scaling is None else measure_transfers(scenario, ranks[1])
+        transfers = {} if scaling is None else measure_transfers(scenario, workers)
     else:
         checks, refused, transfers = known.checks, known.refused, known.transfers
     notes: tuple[str, ...] = () if scaling is None else scaling.notes

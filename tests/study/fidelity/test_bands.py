@@ -266,7 +266,7 @@ def test_the_answer_is_chosen_anew_with_each_draw_of_what_rows_share():
 @pytest.mark.slow
 def test_one_distribution_gives_the_band_of_a_collective_and_of_a_run_of_it():
     """Dense sends one all-reduce: its time in a run has the band that `collective` prints, of the same draws."""
-    asked = {"workers": 16, "library": "nccl:timing=measured"}
+    asked = {"workers": 32, "library": "nccl:timing=measured"}
     run = s2sim.run("polaris", trace="cnn", reducers=["fp16"], **asked)
     dense = next(row for row in run.rows if row.baseline)
     (call,) = dense.collectives
