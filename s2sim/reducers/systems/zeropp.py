@@ -153,7 +153,8 @@ class QSDP(QgZ):
 _TABLE = np.array([0, 3, 5, 7, 9, 11, 13, 14, 16, 17, 19, 21, 23, 25, 27, 30])
 """Values of codes, the last of which is the granularity g, in the authors' repository (byteps/server)."""
 _BITS, _OVERFLOWS = 4, 1 / 32
-_SIDE = 32
+_POWERS, _PASSES = 40, 3  # Powers of two in a size; passes that turn 2^21 to 2^30 elements, ten butterflies each
+_LOG_SIDE, _AT_ONCE = 5, 1 << 15  # Of the Hadamard matrix that is multiplied with; elements that fit in the cache
 
 
 @dataclass(slots=True)
@@ -161,45 +162,42 @@ class THC(Reducer):
     """A rotated gradient in codes of a table of integers, whose values owners add up without decoding: homomorphic.
 
     M. Li et al., "THC: Accelerating Distributed Deep Learning Using Tensor Homomorphic Compression", NSDI 2024,
-    arXiv:2302.08545, algorithm 3, of which abstract and summary were read; read in the authors'
-    github.com/SophiaLi06/BytePS_THC. Blocks of 1024 elements, as many for each rank, with random signs that all share,
-    are turned by a Hadamard matrix, so that they are about normal. All ranks share the largest of their norms; an
-    element over its standard deviation is clipped to +-t_p, which one of 32 normal ones exceeds, and rounded at random,
-    unbiased, to one of 16 values of a table of integers from 0 to g = 30. Codes go to owners, who add up the table's
-    values; these sums go to all, in a byte up to g P = 255 and in more beyond, and are turned back. What was
-    clipped wants feedback (``ef=true``). With ``where=network`` the table's values are all-reduced, as a switch adds
-    them. The code has a server, a norm per 2^23 elements, and a finer grid before the table.
+    arXiv:2302.08545, algorithm 3, recalled; abstract, summary and github.com/SophiaLi06/BytePS_THC were read. A vector
+    gets random signs that all share and is turned as a whole by a Hadamard matrix, so that it is about normal. All
+    ranks take the largest of its norms; an element over norm/sqrt(size) is clipped to +-t_p, which one of 32 normal
+    ones exceeds, and rounded at random, unbiased, to one of 16 values of a table of integers from 0 to g = 30. Codes go
+    to owners, who add up the table's values; these sums go to all, in a byte up to g P = 255 and in more beyond, and
+    are turned back. What was clipped wants feedback (``ef=true``). With ``where=network`` the table's values are
+    all-reduced, as a switch adds them. A gradient is vectors of 2^k elements, the largest first. The code has those of
+    2^23 and pads the last, does ten of the k butterflies, and has a server and a finer grid before the table.
     """
 
     compresses_all = True
     where: Literal["owners", "network"] = "owners"
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        n, table = gradient.size, _TABLE
-        blocks = -(-n // (rank.size * _SIDE**2)) * rank.size  # As many for each owner
-        signs = rank.replicated(
-            lambda: named_generator(rank.seed, "thc").choice(np.array([-1, 1], np.float32), (blocks, _SIDE**2))
-        )
-        rotated = _rotate(np.pad(flat_vector(gradient), (0, blocks * _SIDE**2 - n)).reshape(-1, _SIDE**2) * signs)
-        rank.work(cost.encode_values(n, cost.VALUE_BYTES * n))
-        own_norm = np.array([np.sqrt(np.square(rotated, dtype=np.float64).sum())])
-        norm = yield from rank.all_reduce(own_norm, "max", label="largest norm")
+        table, g, t_p = _TABLE, int(_TABLE[-1]), NormalDist().inv_cdf(1 - _OVERFLOWS / 2)
+        n = -(-gradient.size // (2 * rank.size)) * 2 * rank.size  # As many for each owner, in whole bytes
+        signs = rank.replicated(lambda: named_generator(rank.seed, "thc").choice(np.array([-1, 1], np.float32), n))
+        powers = [k for k in range(_POWERS)[::-1] if n >> k & 1] or [0]
+        sizes, norms = np.left_shift(1, powers), np.zeros(_POWERS)  # As many are sent for any n
+        norms[powers] = [np.sqrt(np.square(v, dtype=np.float64).sum()) for v in _split(flat_vector(gradient, n), sizes)]
+        rank.work(script.Work("encode", cost.VALUE_BYTES * n))
+        largest = rank.all_reduce(norms, "max", label="largest norms")
+        rank.work(script.Work("encode", 2 * cost.VALUE_BYTES * n * _PASSES, launches=_PASSES))
+        units = (2 * t_p / g * (yield from largest)[powers] / np.sqrt(sizes)).tolist()  # Of a step of 1 in the table
 
-        g, t_p = int(table[-1]), NormalDist().inv_cdf(1 - _OVERFLOWS / 2)
-        unit = 2 * t_p / g * float(norm[0]) / max(1, blocks * _SIDE**2) ** 0.5  # Of a step of 1 in the table
         random = named_generator(rank.seed, "thc", rank.step, rank.index)
-        # Parts that fit in the cache, and not more than a byte an element while other ranks run.
-        split = np.split(rotated, range(_SIDE, blocks, _SIDE))
-        del rotated
-        codes = np.concatenate([_to_codes(part, unit, random) for part in split]).reshape(-1)
-        del split
+        # Not more than a byte an element while other ranks run.
+        turned = map(_rotate, _split(flat_vector(gradient, n) * signs, sizes))
+        codes = np.concatenate([_to_codes(vector, unit, random) for vector, unit in zip(turned, units, strict=True)])
         rank.work(cost.write_codes(n, n * _BITS // 8))
 
         wide = np.min_scalar_type(g * rank.size)
         if self.where == "network":
             total = yield from rank.all_reduce(table[codes].astype(wide), label="values of the table")
         else:
-            bounds = script.chunk_bounds(blocks, rank.size) * _SIDE**2
+            bounds = script.chunk_bounds(n, rank.size)
             packed = [pack_integers(codes[start:stop], _BITS) for start, stop in pairwise(bounds.tolist())]
             arrived = yield from rank.all_to_all(packed, label="codes to owners", unequal=True)
             size = int(np.diff(bounds)[rank.index])
@@ -207,33 +205,38 @@ class THC(Reducer):
             own = np.add.reduce([table[unpack_integers(each, _BITS, size)] for each in arrived]).astype(wide)
             gathered = yield from rank.all_gather(own, label="sums of values", unequal=True)
             total = rank.replicated(lambda: np.concatenate(gathered))
-        rank.work(cost.add_codes(n, 1, total.nbytes))
-        rank.work(cost.encode_values(n, cost.VALUE_BYTES * n))
+        rank.work(cost.add_codes(n, 1, wide.itemsize * n))
+        rank.work(script.Work("decode", 2 * cost.VALUE_BYTES * n * _PASSES, launches=_PASSES))
 
         def decode(summed: Array, count: int) -> Gradient:
-            turned = (summed.astype(np.float32) / np.float32(count) - np.float32(g / 2)) * np.float32(unit)
-            vector = (_rotate(turned.reshape(-1, _SIDE**2)) * signs).reshape(-1)[:n]
-            return from_flat_vector(vector, gradient)
+            values = _split(summed.astype(np.float32) / np.float32(count) - np.float32(g / 2), sizes)
+            vectors = [_rotate(vector * np.float32(unit)) for vector, unit in zip(values, units, strict=True)]
+            return from_flat_vector((np.concatenate(vectors) * signs)[: gradient.size], gradient)
 
         return Reduced(rank.replicated(lambda: decode(total, rank.size)), sent=lambda: decode(table[codes], 1))
 
 
 def _to_codes(values: Floats32, unit: float, random: np.random.Generator) -> Bits:
     """Return the codes of float32 values, rounded at random to multiples of the unit in the table, uint8 as many."""
-    table, g = _TABLE, int(_TABLE[-1])
-    at = (values / unit + g / 2).clip(0, g) if unit else np.full_like(values, g / 2)
-    below = (np.searchsorted(table, np.arange(g + 1), "right") - 1).clip(0, len(table) - 2)[at.astype(np.intp)]
-    share = (at - table[below]) / (table[below + 1] - table[below])
-    return np.asarray(below + (random.random(at.shape, np.float32) < share), np.uint8)
+    table, g, codes = _TABLE, int(_TABLE[-1]), np.empty(len(values), np.uint8)
+    lower = (np.searchsorted(table, np.arange(g + 1), "right") - 1).clip(0, len(table) - 2)
+    for start in range(0, len(values), _AT_ONCE):
+        part = values[start : start + _AT_ONCE]
+        at = (part / unit + g / 2).clip(0, g) if unit else np.full_like(part, g / 2)
+        below = lower[at.astype(np.intp)]
+        share = (at - table[below]) / (table[below + 1] - table[below])
+        codes[start : start + _AT_ONCE] = below + (random.random(at.shape, np.float32) < share)
+    return codes
 
 
-def _rotate(blocks: Floats32) -> Floats32:
-    """Return blocks of 1024 elements, float32 of shape (b, 1024), times the orthonormal Hadamard matrix; its inverse.
+def _rotate(vector: Floats32) -> Floats32:
+    """Return 2^k elements, float32 of shape (2^k,), times the orthonormal Hadamard matrix; its inverse.
 
-    It is the Kronecker product of two of 32 rows.
+    It is the Kronecker product of small ones, each of which turns the first axis and makes it the last one.
     """
     from scipy.linalg import hadamard
 
-    H = hadamard(_SIDE).astype(np.float32) / np.float32(_SIDE**0.5)
-    turned: Floats32 = (H @ blocks.reshape(-1, _SIDE, _SIDE) @ H).reshape(blocks.shape)
-    return turned
+    whole, rest = divmod(len(vector).bit_length() - 1, _LOG_SIDE)
+    for side in (*[1 << _LOG_SIDE] * whole, 1 << rest):
+        vector = (vector.reshape(side, -1).T @ (hadamard(side, np.float32) / np.float32(side**0.5))).reshape(-1)
+    return vector
