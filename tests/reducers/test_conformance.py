@@ -124,6 +124,7 @@ VARIANTS = [
     "diloco:h=2,wire=bf16,delay=1",
     "streaming-diloco:h=4,fragments=2,delay=1",
     "downpour:servers=3",
+    "fedavg:fraction=0.5,download=all",
     "l-greco:of=topk,every=2,ef=true",
     "l-greco:of=qsgd,alpha=2",
     "pactrain:pruned=0.5",

@@ -8,7 +8,7 @@ from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
-from s2sim.reducers.script import recording_bytes
+from s2sim.reducers.script import Work, recording_bytes
 
 N = 12
 
@@ -24,8 +24,11 @@ def follow(text, rounds):
         yield run_group(instances, [Gradient(("w",), (array,)) for array in arrays], step=number)
 
 
-def chosen_in(results):
-    return [index for index, result in enumerate(results) if result.sent().layers[0].any()]
+def chosen_in(recording):
+    """Return who takes part in the exchange of updates, and rank 0, the server, only if it adds one of its own."""
+    others = [rank for rank in recording.calls[0].ranks or range(len(recording.scripts)) if rank]
+    added = sum(isinstance(step, Work) for step in recording.scripts[0])
+    return [0] * (added > len(others)) + others
 
 
 @pytest.mark.parametrize("download", ["next", "all"])
@@ -34,7 +37,7 @@ def test_rounds_are_those_of_the_algorithm(download, ranks, fraction, count):
     rounds = rounds_of(6, ranks)
     server, models = np.zeros(N), np.zeros((ranks, N))
     ran = list(follow(f"fedavg:fraction={fraction},download={download}", rounds))
-    chosen = [chosen_in(results) for results, _ in ran]
+    chosen = [chosen_in(recording) for _, recording in ran]
     assert {len(clients) for clients in chosen} == {count}
     for number, (arrays, (results, recording)) in enumerate(zip(rounds, ran, strict=True)):
         server = server + np.mean([arrays[client] for client in chosen[number]], axis=0)
@@ -53,7 +56,7 @@ def test_rounds_are_those_of_the_algorithm(download, ranks, fraction, count):
 
 
 def test_not_all_rounds_choose_the_same():
-    chosen = [tuple(chosen_in(results)) for results, _ in follow("fedavg:fraction=0.2", rounds_of(8, 10))]
+    chosen = [tuple(chosen_in(recording)) for _, recording in follow("fedavg:fraction=0.2", rounds_of(8, 10))]
     assert len(set(chosen)) > 1
 
 
@@ -71,3 +74,9 @@ def test_samples_must_fit(tmp_path, text):
     samples.write_text(text)
     with pytest.raises(OptionError, match="samples"):
         reduce_once(f"fedavg:samples={samples}", [np.ones(2, np.float32)] * 2)
+
+
+@pytest.mark.parametrize("asked", ["ef=true", "ef=ef21", "momentum=0.9", "gmc=0.5"])
+def test_feedback_around_it_is_refused(asked):
+    with pytest.raises(OptionError, match="but not asked for: leave it out"):
+        make_reducer(f"fedavg:fraction=0.2,download=all,{asked}")

@@ -43,9 +43,10 @@ class FedAvg(Reducer):
 
     @property
     def traits(self) -> Traits:
-        """Ranks drift apart where some do not get the new model."""
+        """Ranks drift apart where some do not get the new model; a mean of some is no sum of what all have."""
+        about = replace(self.about, adds_up=self.fraction == 1 and self.samples is None)
         drift = self.download == "next" and self.fraction < 1
-        return replace(self.about, agrees=False, estimates="weights") if drift else self.about
+        return replace(about, agrees=False, estimates="weights") if drift else about
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         update = flat_vector(gradient)
@@ -78,8 +79,7 @@ class FedAvg(Reducer):
             models = yield from star.exchange(sent, label="model")
             self.model = models[SERVER] if model is None else model
         change = zeros if self.model is None else self.model - own
-        kept = gradient if rank.index in chosen else from_flat_vector(zeros, gradient)
-        return Reduced(from_flat_vector(change, gradient), sent=lambda: kept)
+        return Reduced(from_flat_vector(change, gradient), sent=lambda: gradient)  # What is not asked for is not lost
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         """Return all layers, unless all that every rank has is averaged."""

@@ -48,6 +48,8 @@ class Feedback(Wrapper):
                 f"{name}: {self.option_text} needs what is lost of a gradient, and ranks end with "
                 f"{traits.estimates} here"
             )
+        if not traits.adds_up and traits.feedback == "no":
+            raise OptionError(f"{name}: {self.option_text} would add what is not lost, but not asked for: leave it out")
         if self.corrects_delay and traits.feedback == "no":
             raise OptionError(
                 f"{name}: {self.option_text} corrects what feedback delays, and {name} needs none: leave momentum to "
