@@ -200,9 +200,8 @@ class HookState:
         def finished() -> None:
             future.set_result(tensors[names[0]] if buffer.is_sparse else buffer)
 
-        if self._exchange.sums and not (buffer.is_sparse or buffer.is_cuda):
+        if self._exchange.sums and not buffer.is_cuda:
             self._check_open()
-            self._drain()
             self._exchange.post_sum(buffer, future)
             self.step += bucket.is_last()
         else:
@@ -286,13 +285,10 @@ class HookState:
         self._error.__cause__ = error
         return self._error
 
-    def _drain(self) -> None:
-        """Wait for what the thread has been given."""
+    def _settle(self) -> None:
+        """Wait for what the thread has been given, and for sums."""
         if self._last is not None:
             self._last.result()
-
-    def _settle(self) -> None:
-        self._drain()
         try:
             self._exchange.finish_sums()
         except Exception as error:

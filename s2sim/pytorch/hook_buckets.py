@@ -77,9 +77,10 @@ def from_tensors(value: Any) -> Any:
     return _map_leaves(value, lambda leaf: leaf.cpu().numpy().copy()[()] if isinstance(leaf, torch.Tensor) else leaf)
 
 
-def _all_finite(tensor: torch.Tensor) -> bool:
-    """Return whether a dense tensor has finite elements alone; an extreme is no number where an element is none."""
-    return not tensor.numel() or all(bool(extreme.isfinite()) for extreme in tensor.aminmax())
+def all_finite(tensor: torch.Tensor) -> bool:
+    """Return whether a tensor has finite elements alone; an extreme is no number where an element is none."""
+    values = tensor.coalesce().values() if tensor.is_sparse else tensor
+    return not values.numel() or all(bool(extreme.isfinite()) for extreme in values.aminmax())
 
 
 def _values(tensor: torch.Tensor) -> np.ndarray[Any, np.dtype[np.float32]]:
@@ -105,7 +106,7 @@ class PendingGradients:
 class PendingSum(NamedTuple):
     """A bucket of DistributedDataParallel in an all-reduce."""
 
-    buffer: torch.Tensor  # This rank's gradients, and their mean in the end
+    buffer: torch.Tensor  # This rank's gradients, and their mean in the end unless it is sparse
     sent: torch.Tensor  # In the type that travels, and their sum in the end
     works: tuple[Any, ...]
     future: torch.futures.Future[torch.Tensor]
@@ -130,16 +131,18 @@ class BucketExchanger:
         self._left = list(self.reducers)
         self._summed = summed_dtype(next(iter(self.reducers.values())))
         self.sums, self._pending = self._summed is not None, list[PendingSum]()
+        self._overflowed = False
 
     def post_sum(self, buffer: torch.Tensor, future: torch.futures.Future[torch.Tensor]) -> None:
-        """Post the all-reduce of a bucket, float32 or bfloat16 of shape (n,), whose mean ``future`` is to have."""
+        """Post the all-reduce of a bucket, float32 or bfloat16, in dense form; ``future`` is to have the mean."""
         import torch
 
         begun_s, members = time.perf_counter(), self.members
+        values = buffer.to_dense()
         if self._summed == "fp32":
-            sent = buffer.to(torch.float32, copy=True)
+            sent = values.to(torch.float32, copy=not buffer.is_sparse)
         else:
-            sent = (buffer.float() / members.size).to(torch.float16 if self._summed == "fp16" else torch.bfloat16)
+            sent = (values.float() / members.size).to(torch.float16 if self._summed == "fp16" else torch.bfloat16)
         works = () if members.size == 1 else (members.handle.allreduce([sent], make_options("Allreduce", "sum")),)
         self._pending.append(PendingSum(buffer, sent, works, future))
         self.reducing_s += time.perf_counter() - begun_s
@@ -149,7 +152,8 @@ class BucketExchanger:
         pending, self._pending = self._pending, []
         try:
             for each in pending:
-                each.future.set_result(each.buffer.copy_(self._mean(each)))
+                mean, own = self._mean(each), each.buffer
+                each.future.set_result(mean.to(own.dtype).to_sparse(1) if own.is_sparse else own.copy_(mean))
         except Exception as error:
             for each in pending:
                 if not each.future.done():
@@ -165,9 +169,14 @@ class BucketExchanger:
         for work in pending.works:
             work.wait()
         self.waited_s += time.perf_counter() - begun_s
-        if not _all_finite(found):  # So it is on all ranks, which agree why.
-            if not self._agree(broken=not _all_finite(pending.buffer)):
-                raise S2SimError(f"a sum overflows {self._summed}: scale the gradients down")
+        if not all_finite(found):  # So it is on all ranks, which agree why.
+            if not self._agree(broken=not all_finite(pending.buffer)):
+                if self._summed != "fp16":
+                    raise S2SimError(f"a sum overflows {self._summed}: scale the gradients down")
+                if not self._overflowed and self.members.index == 0:
+                    text = "a sum overflows fp16, and is NaN: GradScaler finds a scale; without it, scale the loss down"
+                    warnings.warn(text, S2SimWarning, stacklevel=2)
+                self._overflowed = True
             found.fill_(torch.nan)
         mean = found.div_(self.members.size) if self._summed == "fp32" else found
         self.reducing_s += time.perf_counter() - begun_s

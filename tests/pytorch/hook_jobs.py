@@ -134,6 +134,7 @@ def sums(rank):
         exchange.summed_dtype = summed_dtype
         found[spec] = [difference(model, program), state._exchange.sums, other._exchange.sums, state.step]
         found[spec].append(0 < state.waited_s < state.reducing_s)
+        found[spec].append(difference(train(rank, spec, model=lambda: Model(sparse=True))[0], model))
 
     model, state = prepared("fp16")
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
@@ -141,7 +142,17 @@ def sums(rank):
     poison.backward()
     broken = all(bool(parameter.grad.isnan().all()) for parameter in model.parameters())
     found["not a number"] = [broken, one_step(model, optimizer, rank, 1)]
-    found["overflow"] = refusal((1e9 * loss_of(model, words_of(rank, 2))).backward)
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        found["overflow"] = []
+        for step in range(2, 4):
+            optimizer.zero_grad()
+            (1e9 * loss_of(model, words_of(rank, step))).backward()
+            found["overflow"].append(all(bool(parameter.grad.isnan().all()) for parameter in model.parameters()))
+    found["overflow"] += [one_step(model, optimizer, rank, 4), texts(heard)]
+
+    model, state = prepared("dense", model=lambda: nn.Linear(1, 1, bias=False))
+    found["overflow of float32"] = refusal(model(torch.full((1, 1), 3e38)).sum().backward)
     found["afterwards"] = refusal(state.reduce_gradients)
     return found
 
