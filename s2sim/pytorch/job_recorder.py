@@ -4,22 +4,25 @@ from __future__ import annotations
 
 import shutil
 import socket
-from collections.abc import Mapping, Sequence
+import warnings
+from collections import Counter, defaultdict
+from collections.abc import Mapping
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from statistics import median
 from typing import TYPE_CHECKING, Any, Self
 
-from s2sim.errors import OptionError, S2SimError
+from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.gradients import manifest, read_trace, statistics
 from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.write_trace import check_target, write_trace
 from s2sim.profiles.profile import Precision
-from s2sim.profiles.read import PROFILE, TRACE, IterationSeconds, RecordedJob, profile_text
-from s2sim.pytorch.hook_buckets import to_layer
+from s2sim.profiles.read import PROFILE, TRACE, RecordedJob, profile_text
+from s2sim.pytorch import timing
+from s2sim.pytorch.hook_buckets import all_finite, to_layer
+from s2sim.pytorch.members import gather, on_all_ranks
 from s2sim.pytorch.record_profile import device_name, make_profile
-from s2sim.pytorch.timing import WARMUP_STEPS, StepMarks, clock_of, describe_network, sparse_tables, step_times, watch
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -31,15 +34,18 @@ class JobRecorder:
 
     After `WARMUP_STEPS` steps without hooks it takes ``steps`` steps with marks at every layer and gradient; then in
     turn, as many of each, steps without hooks, whose times are the job's, and steps with a few marks; and the gradients
-    of ``gradient_steps`` steps before ranks reduce them, in which mini-batches add up. Then its hooks are gone, and
-    `close` writes a folder for ``s2sim run --recorded``. Several processes of `torch.distributed` each have one, on a
-    folder that they share. Compute without communication beside it is that of mini-batches in the loop's own
-    ``no_sync``, or of the steps that ``alone`` adds.
+    of ``gradient_steps`` steps before ranks reduce them, in which mini-batches add up. For a step that lacks marks, or
+    has a gradient that is not finite on any rank, it takes another one. Then its hooks are gone, and `close` writes a
+    folder for ``s2sim run --recorded``. Several processes of `torch.distributed` each have one, on a folder that they
+    share; where DDP has a group of its own, these are the job, and of several such groups that of rank 0 is recorded.
+    Compute without communication beside it is that of mini-batches in the loop's own ``no_sync``, or of the steps that
+    ``alone`` adds. Forwards without gradients, as of an evaluation, are passed over.
 
     Parameters
     ----------
     module : torch.nn.Module
-        What the loop trains, in DistributedDataParallel or alone; its parameters are whole on each rank.
+        What the loop trains, in DistributedDataParallel or alone, and not through `torch.compile`; its parameters are
+        whole on each rank.
     folder : str or Path
         Does not exist, or is empty; its parent exists.
     batch : int
@@ -90,34 +96,38 @@ class JobRecorder:
         for what, number in (("batch", batch), ("steps", steps), ("gradient_steps", gradient_steps)):
             if number < 1:
                 raise OptionError(f"{what}={number} is less than 1")
-        wrapped: Any = module
-        self._ddp = wrapped if isinstance(module, torch.nn.parallel.DistributedDataParallel) else None
-        self._module: torch.nn.Module = module if self._ddp is None else wrapped.module
+        self._ddp: Any = module if isinstance(module, torch.nn.parallel.DistributedDataParallel) else None
+        self._module: Any = module if self._ddp is None else self._ddp.module
         self._parameters = {name: each for name, each in self._module.named_parameters() if each.requires_grad}
         if not self._parameters or any(hasattr(each, "device_mesh") for each in self._parameters.values()):
             raise OptionError("what is recorded has trained parameters, whole on every rank: not those of FSDP")
+        if any(hasattr(each, "_orig_mod") or getattr(each, "_compiled_call_impl", None) for each in module.modules()):
+            raise OptionError("torch.compile calls none of the hooks that record: record the module without it")
         joined = distributed.is_available() and distributed.is_initialized()
-        self._rank, self._ranks = (distributed.get_rank(), distributed.get_world_size()) if joined else (0, 1)
-        self._group = getattr(self._ddp, "process_group", None)
-        self._network = network
-        self._folder, self._batch, self._sample, self._precision = Path(folder), batch, sample, precision
-        self._model = model or type(self._module).__name__
+        group = self._group = getattr(self._ddp, "process_group", None)
+        self._rank, self._ranks = (distributed.get_rank(group), distributed.get_world_size(group)) if joined else (0, 1)
+        self._recorded = not joined or 0 in distributed.get_process_group_ranks(group)
+        self._folder, self._model = Path(folder), model or type(self._module).__name__
+        self._batch, self._sample, self._precision, self._network = batch, sample, precision, network
         self._device = next(iter(self._parameters.values())).device.type
-        self._clock = clock_of(self._device)
+        self._clock = timing.clock_of(self._device)
         if alone and (why := _not_alone(self._ddp)):
             raise OptionError(f"alone=True is for {why}: leave it out")
-        if self._rank == 0:
-            check_target(self._folder, overwrite=False)
+        if self._recorded:
+            on_all_ranks(partial(check_target, self._folder, overwrite=False), group)
+        elif self._rank == 0:
+            warnings.warn(f"{folder}: the group of rank 0 is recorded, not this one", S2SimWarning, stacklevel=2)
         in_turn = ["none", "few", *["alone"] * alone] * steps
-        self._kinds = ["warm-up"] * WARMUP_STEPS + ["all"] * steps + in_turn + ["gradients"] * gradient_steps
+        self._kinds = ["warm-up"] * timing.WARMUP_STEPS + ["all"] * steps + in_turn + ["gradients"] * gradient_steps
+        self._most = 2 * len(self._kinds)
         self._done = 0
+        self._lacking: list[int] = []  # Of these kinds, those to take again
         self._hooks = ExitStack()
-        self._marks: dict[str, list[StepMarks]] = {kind: [] for kind in self._kinds}
-        self._now: list[StepMarks] = []  # Those of the step that runs are the last
-        self._beside: list[StepMarks] = []  # Of mini-batches in the loop's own no_sync
+        self._marks: dict[str, list[timing.StepMarks]] = {kind: [] for kind in self._kinds}
+        self._now: list[timing.StepMarks] = []  # Of the step that runs, by mini-batch
+        self._beside: list[timing.StepMarks] = []  # Of mini-batches in the loop's own no_sync
         self._begin: Any = None  # Mark of the end of the step before
-        self._summed = True  # Whether the gradients of a step without all-reduces have been averaged
-        self._captured: list[dict[str, torch.Tensor]] = []
+        self._captured: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)  # By place in the kinds
 
     def __enter__(self) -> Self:
         return self
@@ -134,166 +144,171 @@ class JobRecorder:
 
     def step(self) -> None:
         """Say that a step of training has ended, that of the optimizer included."""
-        if self._done >= len(self._kinds):
+        if not self.steps_left:
             return
         end, kind = self._clock.mark(), self._kinds[self._done]
+        if not self._keeps(kind, end):
+            self._lacking.append(self._done)
         self._done += 1
-        if kind in ("all", "few", "alone"):
-            marks = self._now[-1]
-            if not marks.ready or marks.forward_end is None:
-                raise S2SimError("no gradient came in a step: call step() once, after each step of the optimizer")
-            marks.backward_end, marks.begin, marks.end = next(reversed(marks.ready.values())), self._begin, end
-            marks.optimizer_end = marks.optimizer_end or end
-            self._marks[kind].append(marks)
-        elif kind == "none":
-            self._marks[kind].append(StepMarks(begin=self._begin, end=end))
-        following = self._kinds[self._done] if self._done < len(self._kinds) else "none"
+        if not self.steps_left:
+            self._repeat_lacking()
+        following = self._kinds[self._done] if self.steps_left else "none"
         if following != kind:
             self._hooks.close()
-            begin = {
-                "all": self._watch,
-                "few": self._watch_little,
-                "alone": self._watch_alone,
-                "gradients": self._capture,
-            }
+            begin = {"all": self._watch, "few": self._watch_few, "alone": self._watch_alone, "gradients": self._capture}
             begin.get(following, lambda: None)()
-        self._now.append(StepMarks())
-        self._captured += [{}] if following == "gradients" else []
+        self._now.clear()
         self._begin = self._clock.mark()
+
+    def _keeps(self, kind: str, end: Any) -> bool:
+        """Keep the marks of a step; return whether it has those, or gradients, that it was taken for."""
+        if kind == "gradients":
+            captured = self._captured[self._done].values()
+            return bool(captured) and all(map(all_finite, captured))
+        marks = timing.StepMarks()
+        if kind in ("all", "few", "alone"):
+            whole = [each for each in self._now if each.layers and each.forward_end and each.ready]
+            if not whole:
+                return self._rank > 0  # The first one's are written
+            for marks in whole:
+                marks.backward_end = next(reversed(marks.ready.values()))
+            # Of several mini-batches in a step the last one counts, after which ranks reduce their gradients.
+            alone = [each for each in whole[:-1] if kind == "few" and not each.reduces]
+            self._beside += [replace(each, optimizer_end=each.backward_end) for each in alone]
+            # A closure runs backward in the optimizer; one that is none of PyTorch's is not seen.
+            marks.optimizer_begin = marks.optimizer_begin or (marks.backward_end if marks.optimizer_end else end)
+            marks.optimizer_end = marks.optimizer_end or end
+        marks.begin, marks.end = self._begin, end
+        self._marks[kind].append(marks)
+        return True
+
+    def _repeat_lacking(self) -> None:
+        """Take another step for each that some rank lacks."""
+        lacking = sorted(set().union(*gather(self._lacking, self._group)))
+        self._lacking = []
+        for each in lacking:
+            self._captured.pop(each, None)
+        self._kinds += [self._kinds[each] for each in lacking]
+        if len(self._kinds) > self._most:
+            self._hooks.close()
+            raise S2SimError(
+                f"{len(lacking)} of {self._done} steps had no forward of the module, no gradient or one that is not "
+                "finite: compute the loss by calling the module, and call step() once, after each step of the optimizer"
+            )
 
     def _watch(self, first: str | None = None, last: str | None = None) -> None:
         """Mark the layers, gradients and end of forward of each step from now on; of layers and gradients maybe one."""
-        self._now = self._hooks.enter_context(watch(self._module, self._clock, first, last))
+        import torch
 
-        reduces = True
+        self._now = self._hooks.enter_context(timing.watch(self._module, self._clock, first, last))
 
         def begin(*_: Any) -> None:
-            nonlocal reduces
-            # Of several mini-batches in a step the last one counts, after which ranks reduce their gradients.
-            if self._now and self._now[-1].ready:
-                before = self._now[-1]
-                if first is not None and not reduces:
-                    before.backward_end = before.optimizer_end = next(reversed(before.ready.values()))
-                    self._beside.append(before)
-                self._now[-1] = StepMarks(mini_batches=before.mini_batches + 1)
-            reduces = self._ddp is None or bool(self._ddp.require_backward_grad_sync)
+            if torch.is_grad_enabled():
+                if not self._now or self._now[-1].ready:
+                    self._now.append(timing.StepMarks(mini_batches=len(self._now) + 1))
+                # Of several forwards before a backward the last one ends it.
+                self._now[-1].forward_end = None
+                self._now[-1].reduces = self._ddp is None or self._ddp.require_backward_grad_sync
 
         def end(*_: Any) -> None:
-            if self._now and self._now[-1].forward_end is None:
+            if torch.is_grad_enabled() and self._now:
                 self._now[-1].forward_end = self._clock.mark()
 
         self._hooks.callback(self._module.register_forward_pre_hook(begin, prepend=True).remove)
         self._hooks.callback(self._module.register_forward_hook(end).remove)
 
-    def _watch_little(self) -> None:
-        """Mark one layer and one gradient, and the optimizer."""
+    def _watch_few(self) -> str | None:
+        """Mark the begin of forward, one gradient, whose parameter is returned, and the optimizer."""
         from torch.optim import optimizer
 
-        all_marks = self._marks["all"][-1]
-        if not all_marks.layers:
-            raise S2SimError("no module with parameters ran in forward: compute the loss by calling the module")
-        self._watch(all_marks.layers[0][0], next(reversed(all_marks.ready)))
+        steps = self._marks["all"]
+        came = Counter(name for marks in steps for name in marks.ready)
+        # Of those that come in most steps the last.
+        last = max(reversed(steps[-1].ready), key=came.__getitem__) if steps else None
+        self._watch("", last)
         own = set(map(id, self._parameters.values()))
 
         def is_own(steps: torch.optim.Optimizer) -> bool:
             return any(id(each) in own for group in steps.param_groups for each in group["params"])
 
         def begin(steps: torch.optim.Optimizer, *_: Any) -> None:
-            if is_own(steps):
-                self._average()
+            if is_own(steps) and self._now and self._now[-1].ready:
                 self._now[-1].optimizer_begin = self._now[-1].optimizer_begin or self._clock.mark()
 
         def end(steps: torch.optim.Optimizer, *_: Any) -> None:
-            if is_own(steps):
+            if is_own(steps) and self._now:
                 self._now[-1].optimizer_end = self._clock.mark()
 
         self._hooks.callback(optimizer.register_optimizer_step_pre_hook(begin).remove)
         self._hooks.callback(optimizer.register_optimizer_step_post_hook(end).remove)
+        return last
 
     def _watch_alone(self) -> None:
         """Do so in a step without DDP's all-reduces, whose gradients are averaged after backward."""
         import torch
 
-        self._watch_little()
-        if self._beside:
+        last = self._parameters.get(self._watch_few())
+        if self._beside or last is None:
             return
-        ddp: Any = self._ddp
-        last: Any = self._parameters[next(reversed(self._marks["all"][-1].ready))]
-        ddp.require_backward_grad_sync = False
-
-        def restore() -> None:
-            # As after a step with all-reduces: the next forward takes rank 0's buffers.
-            ddp.require_backward_grad_sync = ddp.require_forward_param_sync = True
-
-        self._hooks.callback(restore)
-        # Of several mini-batches each is averaged.
-        local = self._module.register_forward_pre_hook(lambda *_: setattr(self, "_summed", False))
-        self._hooks.callback(local.remove)
+        self._ddp.require_backward_grad_sync = False
+        # As after a step with all-reduces: the next forward takes rank 0's buffers.
+        for name in ("require_backward_grad_sync", "require_forward_param_sync"):
+            self._hooks.callback(setattr, self._ddp, name, True)
         engine: Any = torch.autograd.Variable._execution_engine  # noqa: SLF001  (DDP's own way to the end of backward)
+        # Of several mini-batches each is averaged.
         hook = last.register_post_accumulate_grad_hook(lambda _: engine.queue_callback(self._average))
         self._hooks.callback(hook.remove)
 
     def _average(self) -> None:
         """Replace gradients that DDP has left local by their mean over ranks."""
-        import torch
         from torch import distributed
 
-        if self._summed or self._ddp is None:
-            return
-        self._summed = True
-        by_dtype: dict[torch.dtype, list[torch.Tensor]] = {}
         for name, each in self._parameters.items():
             if each.grad is not None and name not in self._ddp.parameters_to_ignore:
-                by_dtype.setdefault(each.grad.dtype, []).append(each.grad)
-        for gradients in by_dtype.values():
-            flat = torch.cat([each.reshape(-1) for each in gradients]).mul_(1 / self._ranks)
-            distributed.all_reduce(flat, group=self._group)
-            for gradient, mean in zip(gradients, torch.split(flat, [each.numel() for each in gradients]), strict=True):
-                gradient.copy_(mean.view_as(gradient))
+                mean = each.grad.mul(1 / self._ranks).contiguous()
+                distributed.all_reduce(mean, group=self._group)
+                each.grad.copy_(mean)
 
     def _capture(self) -> None:
-
         def keep(name: str, gradient: torch.Tensor) -> None:
-            kept, copied = self._captured[-1], gradient.detach().to("cpu", copy=True)
+            kept, copied = self._captured[self._done], gradient.detach().to("cpu", copy=True)
             kept[name] = kept[name] + copied if name in kept else copied
 
-        parameters: dict[str, Any] = self._parameters  # Whose hooks have no types.
-        for name, parameter in parameters.items():
+        for name, parameter in self._parameters.items():
             self._hooks.callback(parameter.register_hook(partial(keep, name)).remove)
 
     def close(self) -> None:
-        """Write what was recorded; on all ranks, as the first one waits for what the others write."""
-        import torch
-        from torch import distributed
-
+        """Write what was recorded; on all ranks, which raise the same `S2SimError` where one of them cannot."""
         self._hooks.close()
-        if self._done < len(self._kinds):
+        if not self._recorded:
+            return
+        sparse = frozenset.intersection(*on_all_ranks(self._find_sparse, self._group))
+        on_all_ranks(partial(self._write_gradients, sparse), self._group)
+        network = timing.describe_network(self._group, self._device, measure=self._network) if self._ranks > 1 else {}
+        on_all_ranks(partial(self._write_folder, sparse, network), self._group)
+
+    def _find_sparse(self) -> frozenset[str]:
+        """Return the tables with mostly zero gradient rows in all steps."""
+        import torch
+
+        if self.steps_left:
             raise S2SimError(
                 f"{self._done} of the {len(self._kinds)} steps that a recording takes have ended: let the loop run on, "
                 "or record fewer with steps= and gradient_steps="
             )
+        for kept in self._captured.values():
+            kept |= {name: torch.zeros(each.shape) for name, each in self._parameters.items() if name not in kept}
+        return frozenset.intersection(*(timing.sparse_tables(self._module, kept) for kept in self._captured.values()))
+
+    def _write_gradients(self, sparse: frozenset[str]) -> None:
         self._folder.mkdir(exist_ok=True)
-        network = describe_network(self._group, self._device, measure=self._network) if self._ranks > 1 else {}
-        parameters = self._parameters
-        for kept in self._captured:
-            kept |= {name: torch.zeros(each.shape) for name, each in parameters.items() if name not in kept}
-        sparse = frozenset.intersection(*(sparse_tables(self._module, kept) for kept in self._captured))
+        names = tuple(self._parameters)
         gradients = [
-            Gradient(tuple(parameters), tuple(to_layer(kept[name], sparse=name in sparse) for name in parameters))
-            for kept in self._captured
+            Gradient(names, tuple(to_layer(kept[name], sparse=name in sparse) for name in names))
+            for kept in self._captured.values()
         ]
         part = statistics.GradientTable(len(gradients), 1, lambda step, _: gradients[step])
-        # Where one rank fails to write, no other waits for it.
-        together = distributed.barrier if self._ranks > 1 else lambda: None
-        try:
-            write_trace(self._folder / f"rank{self._rank}", part, max_storage_error=0.0, **self._about)
-        finally:
-            together()
-        try:
-            if self._rank == 0:
-                self._write_folder(sparse, len(gradients), network)
-        finally:
-            together()
+        write_trace(self._folder / f"rank{self._rank}", part, max_storage_error=0.0, **self._about)
 
     @property
     def _about(self) -> dict[str, Any]:
@@ -301,22 +316,24 @@ class JobRecorder:
         origin = manifest.Origin(said, said, said, "s2sim.pytorch.JobRecorder", "the job's own")
         return {"kind": "recorded", "model": self._model, "origin": origin, "batch": self._batch}
 
-    def _write_folder(self, sparse: frozenset[str], steps: int, network: Mapping[str, Any]) -> None:
-        """Write the gradients of all ranks as one trace, the profile of this one, and what ran."""
+    def _write_folder(self, sparse: frozenset[str], network: Mapping[str, Any]) -> None:
+        """Write the gradients of all ranks as one trace, the profile of the first one, and what ran."""
         import torch
 
+        if self._rank > 0:
+            return
         folders = [self._folder / f"rank{rank}" for rank in range(self._ranks)]
         if missing := [each.name for each in folders if not each.is_dir()]:
             raise S2SimError(f"{self._folder} lacks {missing[0]}: all processes have to share the folder")
-        traces = [read_trace.open_trace(each) for each in folders]
+        traces, steps = [read_trace.open_trace(each) for each in folders], len(self._captured)
         together = statistics.GradientTable(steps, self._ranks, lambda step, rank: traces[rank].gradient(step, 0))
         write_trace(self._folder / TRACE, together, warmup_steps=self._done - steps, **self._about)
         for each in folders:
             shutil.rmtree(each)
         few = self._marks["few"]
         alone = self._beside or self._marks.get("alone", [])
-        times = step_times(self._module, self._clock, self._marks["all"], alone or few, sparse)
-        parts = self._parts(few)
+        times = timing.step_times(self._module, self._clock, self._marks["all"], alone or few, sparse)
+        parts = timing.iteration_parts(self._clock, few)
         source = f"JobRecorder in a loop of {self._ranks} ranks, PyTorch {torch.__version__}, median of {len(few)}"
         profile = make_profile(
             times,
@@ -338,7 +355,7 @@ class JobRecorder:
         )
         (self._folder / PROFILE).write_text(text, "utf-8")
         RecordedJob(
-            iteration_s=self._median_s([(each.begin, each.end) for each in self._marks["none"]]),
+            iteration_s=timing.median_s(self._clock, [(each.begin, each.end) for each in self._marks["none"]]),
             ranks=self._ranks,
             host=socket.gethostname(),
             device=profile.gpu,
@@ -357,20 +374,6 @@ class JobRecorder:
         names = [name for name in self._parameters if name not in ddp.parameters_to_ignore]
         told = ddp._get_ddp_logging_data().get("rebuilt_per_bucket_param_indices", "")  # noqa: SLF001  (nowhere else)
         return tuple(tuple(names[int(each)] for each in bucket.split()) for bucket in told.split(",") if bucket)
-
-    def _median_s(self, pairs: Sequence[tuple[Any, Any]]) -> float:
-        return median(self._clock.between_us(*pair) for pair in pairs) / 1e6
-
-    def _parts(self, few: Sequence[StepMarks]) -> IterationSeconds:
-        """Return the median parts of steps with few marks; a step without an optimizer of PyTorch has none."""
-        pairs = list(zip(few, [each.optimizer_begin or each.end for each in few], strict=True))
-        forward_s = self._median_s([(each.layers[0][1], each.forward_end) for each in few])
-        backward_s = self._median_s([(each.forward_end, each.backward_end) for each in few])
-        exposed_s = self._median_s([(each.backward_end, begin) for each, begin in pairs])
-        optimizer_s = self._median_s([(begin, each.optimizer_end) for each, begin in pairs])
-        whole_s = self._median_s([(each.begin, each.end) for each in few])
-        other_s = max(0.0, whole_s - forward_s - backward_s - exposed_s - optimizer_s)
-        return IterationSeconds(forward_s, backward_s, exposed_s, optimizer_s, other_s)
 
 
 def _not_alone(ddp: Any) -> str:

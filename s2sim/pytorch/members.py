@@ -18,6 +18,7 @@ from s2sim.libraries.lowering_tables import choose_library
 # ruff: noqa: SLF001  (of a ProcessGroup, whose own methods these are; the functions around them want every process to
 # know of every group)
 
+T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
@@ -196,6 +197,31 @@ def make_options(kind: str, op: str) -> Any:
     options = getattr(dist, f"{kind}Options")()
     options.reduceOp = {"sum": dist.ReduceOp.SUM, "max": dist.ReduceOp.MAX, "or": dist.ReduceOp.BOR}[op]
     return options
+
+
+def gather(value: T, group: Any = None) -> list[T]:
+    """Return the values of all ranks of a group (default: all), which call this; of one where there is no group."""
+    import torch.distributed as dist
+
+    if not dist.is_available() or not dist.is_initialized():
+        return [value]
+    found = [value] * dist.get_world_size(group)
+    dist.all_gather_object(found, value, group=group)
+    return found
+
+
+def on_all_ranks(work: Callable[[], Any], group: Any) -> list[Any]:
+    """Return the results of all ranks of a group; an error of one is raised on all, so that none waits for it."""
+    found = cause = None
+    try:
+        found = work()
+    except Exception as error:  # noqa: BLE001  (whatever it is, all ranks have to hear of it)
+        cause = error
+    results = gather((found, cause and (str(cause) or repr(cause))), group)
+    for rank, (_, said) in enumerate(results):
+        if said is not None:
+            raise S2SimError(f"rank {rank}: {said}" if len(results) > 1 else said) from cause
+    return [each for each, _ in results]
 
 
 _hooks: Counter[tuple[int, ...]] = Counter()

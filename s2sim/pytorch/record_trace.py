@@ -88,11 +88,9 @@ def record(
     """
     paths = [Path(path) for path in ([text] if isinstance(text, str | Path) else text or [])]
     settings = model_settings(model, paths)
-    for what, number in (("workers", workers), ("steps", steps)):
-        if number < 1:
-            raise OptionError(f"{what}={number} is less than 1")
-    if seed < 0:
-        raise OptionError(f"seed={seed} is negative")
+    for what, number, least in (("workers", workers, 1), ("steps", steps, 1), ("seed", seed, 0)):
+        if number < least:
+            raise OptionError(f"{what}={number} is less than {least}")
     target = Path(out)
     check_target(target, overwrite=overwrite)
     try:

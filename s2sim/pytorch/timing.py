@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import socket
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise
+from operator import attrgetter
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any
@@ -18,6 +19,7 @@ from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import SPARSE_BELOW
 from s2sim.profiles import profile, read
 from s2sim.provenance import usable_cores
+from s2sim.pytorch.members import gather
 from s2sim.pytorch.subject import TrainingSubject
 
 if TYPE_CHECKING:
@@ -72,6 +74,7 @@ class StepMarks:
     begin: Any = None
     optimizer_begin: Any = None
     end: Any = None
+    reduces: bool = True  # Whether DistributedDataParallel reduces the gradients
 
 
 def own_parameters(module: torch.nn.Module) -> dict[str, tuple[str, ...]]:
@@ -91,25 +94,25 @@ def watch(
 ) -> Iterator[list[StepMarks]]:
     """Yield a list of marks; layers and gradients are added to the last.
 
-    With ``first`` only that layer is, once, and of gradients only that of the parameter ``last``, if any.
+    With ``first`` only that module is, once, and of gradients only that of the parameter ``last``, if any.
     """
     steps: list[StepMarks] = []
 
     def entered(name: str, *_: Any) -> None:
-        marks = steps[-1]
         # Backward may compute forward again, as with activation checkpoints.
-        if marks.forward_end is None and not (first and marks.layers):
-            marks.layers.append((name, clock.mark()))
+        if steps and steps[-1].forward_end is None and (first is None or not steps[-1].layers):
+            steps[-1].layers.append((name, clock.mark()))
 
     def ready(name: str, *_: Any) -> None:
-        steps[-1].ready[name] = clock.mark()
+        if steps:
+            steps[-1].ready[name] = clock.mark()
 
     parts: dict[str, Any] = dict(module.named_modules())
     parameters: dict[str, Any] = dict(module.named_parameters())
-    if first:
+    if first is not None:
         parameters = {last: parameters[last]} if last else {}
     with ExitStack() as hooks:
-        for name in [first] if first else own_parameters(module):
+        for name in own_parameters(module) if first is None else [first]:
             hooks.callback(parts[name].register_forward_pre_hook(partial(entered, name)).remove)
         for name, parameter in parameters.items():
             if parameter.requires_grad:
@@ -190,6 +193,20 @@ def step_times(
     )
 
 
+def median_s(clock: DeviceClock, pairs: Iterable[tuple[Any, Any]]) -> float:
+    """Return the median seconds from the first mark of a pair to the second."""
+    return max(0.0, median(clock.between_us(*pair) for pair in pairs)) / 1e6
+
+
+def iteration_parts(clock: DeviceClock, steps: list[StepMarks]) -> read.IterationSeconds:
+    """Return the median parts of steps of somebody's loop."""
+    ends = attrgetter("forward_end", "backward_end", "optimizer_begin", "optimizer_end")
+    pairs = zip(*(pairwise((each.layers[0][1], *ends(each))) for each in steps), strict=True)
+    forward_s, backward_s, exposed_s, optimizer_s = parts_s = [median_s(clock, each) for each in pairs]
+    other_s = max(0.0, median_s(clock, [(each.begin, each.end) for each in steps]) - sum(parts_s))
+    return read.IterationSeconds(forward_s, backward_s, exposed_s, optimizer_s, other_s)
+
+
 def _step(subject: TrainingSubject, clock: DeviceClock, steps: list[StepMarks], number: int) -> None:
     import torch
 
@@ -249,9 +266,7 @@ def describe_network(group: Any, device: str, *, measure: bool) -> dict[str, Any
 
     backend, namespace = distributed.get_backend(group), Path("/proc/self/ns/net")
     # Processes with one name may have networks of their own.
-    own = socket.gethostname(), namespace.stat().st_ino if namespace.exists() else 0
-    places: list[Any] = [None] * distributed.get_world_size(group)
-    distributed.all_gather_object(places, own, group=group)
+    places = gather((socket.gethostname(), namespace.stat().st_ino if namespace.exists() else 0), group)
     return {
         "backend": backend,
         "hosts": tuple(name for name, _ in places),
@@ -287,9 +302,7 @@ def time_all_reduces(group: Any, device: str) -> tuple[read.AllReduceTime, ...]:
             end = clock.mark()
             clock.wait(end)
             times_us.append(clock.between_us(begin, end) / in_a_row)
-        slowest = torch.tensor([median(times_us[_WARM_UPS:]) / 1e6], dtype=torch.float64, device=device)
-        distributed.all_reduce(slowest, op=distributed.ReduceOp.MAX, group=group)
-        found.append(read.AllReduceTime(size_bytes, slowest.item()))
+        found.append(read.AllReduceTime(size_bytes, max(gather(median(times_us[_WARM_UPS:]) / 1e6, group))))
         if found[-1].time_s > _LONGEST_S:
             break
     return tuple(found)

@@ -11,8 +11,11 @@ from math import ceil
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from s2sim.errors import OptionError
 from s2sim.profiles.read import RecordedJob
+from s2sim.pytorch.members import gather
 from s2sim.pytorch.subject import TrainingSubject, subject_maker
 from s2sim.testbed.measure import MIN_REPEATS, Repetitions, sent_bytes, summarise
 
@@ -153,9 +156,6 @@ def _add_hook(ddp: Any, what: str, seed: int) -> Any:
 
 def _time_training(training: Training, what: str, rank: int, ranks: int, effort: Repetitions) -> dict[str, float]:
     """Return the time of an iteration, see `s2sim.testbed.measured.MeasuredTiming`; all ranks call this."""
-    import torch
-    import torch.distributed as dist
-
     ddp, _, iterate = _distribute(training, rank, ranks)
     state = _add_hook(ddp, what, training.seed)
 
@@ -166,9 +166,8 @@ def _time_training(training: Training, what: str, rank: int, ranks: int, effort:
             marks_s.append(time.perf_counter())
         return [end_s - begin_s for begin_s, end_s in pairwise(marks_s)]
 
-    slowest = torch.tensor([run(range(_WARM_UPS))[-1]], dtype=torch.float64)
-    dist.all_reduce(slowest, op=dist.ReduceOp.MAX)
-    repeats = min(effort.repeats, max(MIN_REPEATS, ceil(effort.budget_s / slowest.item())))
+    slowest_s = max(gather(run(range(_WARM_UPS))[-1]))
+    repeats = min(effort.repeats, max(MIN_REPEATS, ceil(effort.budget_s / slowest_s)))
 
     def counters() -> list[float]:
         codec_s = 0.0 if state is None else state.reducing_s - state.waited_s
@@ -176,9 +175,7 @@ def _time_training(training: Training, what: str, rank: int, ranks: int, effort:
 
     before, times_s = counters(), run(range(_WARM_UPS, _WARM_UPS + repeats))
     here = [*times_s, *((after - old) / repeats for old, after in zip(before, counters(), strict=True))]
-    everywhere = torch.empty(ranks * len(here), dtype=torch.float64)
-    dist.all_gather_into_tensor(everywhere, torch.tensor(here, dtype=torch.float64))
-    rows = everywhere.numpy().reshape(ranks, -1)
+    rows = np.array(gather(here))
     if state is not None:
         state.close()
     codec_s, sent, cpu_s = rows[:, repeats:].T

@@ -1,4 +1,4 @@
-"""What the processes of tests/pytorch/test_hook.py run: small trainings with and without the hook."""
+"""What processes of the tests here run: small trainings with and without the hook, and with a recorder."""
 
 import contextlib
 import io
@@ -15,6 +15,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, as_row_sparse, to_dense
+from s2sim.pytorch import JobRecorder, job_recorder
 from s2sim.pytorch import hook_buckets as exchange
 from s2sim.pytorch.hook import HookState, hook
 from s2sim.reducers.process_group import make_instances, run_group
@@ -437,6 +438,38 @@ def alone_job(rank, _ranks, arguments, _tell):
     _, state = prepared(arguments["reducers"][0])
     kept = torch.load(f"{arguments['folder']}/half-0-0.pt")
     return [difference(with_hook, without), refusal(state.load_state_dict, kept["hook"])]
+
+
+def recorder_job(rank, _ranks, arguments, _tell):
+    """Record trainings of two groups, with a gradient that is no number on rank 1, and where rank 1 cannot write."""
+    groups = [dist.new_group(ranks) for ranks in ([0, 1], [2, 3])]
+
+    def record(name, steps, poisoned=None, **options):
+        torch.manual_seed(1)
+        model = DistributedDataParallel(Model(), process_group=groups[rank // 2])
+        optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE)
+        with contextlib.ExitStack() as stack:
+            if name:
+                recorder = JobRecorder(model, f"{arguments['folder']}/{name}", batch=16, steps=1, **options)
+                stack.enter_context(recorder)
+            for step in range(steps):
+                optimizer.zero_grad()
+                loss = loss_of(model, words_of(rank, step))
+                (loss * (float("nan") if (rank, step) == poisoned else 1.0)).backward()
+                if all(bool(each.grad.isfinite().all()) for each in model.parameters()):
+                    optimizer.step()
+                if name:
+                    recorder.step()
+        return model
+
+    with warnings.catch_warnings(record=True) as heard:
+        warnings.simplefilter("always")
+        far = difference(record("alone", 10, alone=True), record(None, 10))
+    found = {"far": far, "said": texts(heard), "early": refusal(record, "poisoned", 9, (1, 8))}
+    found["poisoned"] = refusal(record, "poisoned", 10, (1, 8))
+    if rank == 1:
+        job_recorder.write_trace = _refuse
+    return found | {"unwritten": refusal(record, "unwritten", 9)}
 
 
 def script_job(rank, _ranks, arguments, _tell):

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -35,6 +36,42 @@ class Model(nn.Module):
 
     def forward(self, words):
         return self.frozen(torch.relu(self.body(self.table(words))))
+
+
+class Slow(nn.Module):
+    """A layer of two, of which the number decides, after some milliseconds of the host."""
+
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([nn.Linear(4, 4), nn.Linear(4, 4)])
+        self.head = nn.Linear(4, 1)
+
+    def forward(self, number=0):
+        time.sleep(FORWARD_S)
+        return self.head(self.layers[number % 2](torch.ones(1, 4))).sum()
+
+
+FORWARD_S = 0.002
+
+
+def record(folder, step, most=ALL - 1, head=True):
+    """Record a loop of ``step(model, optimizer, number)``, and return the job and its profile."""
+    model, number = Slow(), 0
+    model.head.requires_grad_(head)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    with JobRecorder(model, folder, batch=1, steps=STEPS) as recorder:
+        while recorder.steps_left:
+            step(model, optimizer, number)
+            recorder.step()
+            number += 1
+    assert number <= most
+    return RecordedJob.read(str(folder)), load_profile(str(folder / "profile.toml"))
+
+
+def train(model, optimizer, *numbers):
+    optimizer.zero_grad()
+    torch.stack([model(number) for number in numbers]).prod().backward()
+    optimizer.step()
 
 
 def loop(folder, steps=ALL, mini_batches=1, seed=0):
@@ -100,12 +137,104 @@ def test_a_loop_that_ends_early_says_what_is_missing(tmp_path):
         loop(tmp_path / "mine", steps=7)
 
 
-def test_a_step_without_a_gradient_is_refused(tmp_path):
-    recorder = JobRecorder(Model(), tmp_path / "mine", batch=1)
-    for _ in range(WARMUP_STEPS):
+def test_steps_without_a_gradient_are_left_out_and_in_the_end_refused(tmp_path):
+    recorder = JobRecorder(Model(), tmp_path / "mine", batch=1, steps=1)
+    for _ in range(17):
         recorder.step()
-    with pytest.raises(S2SimError, match="no gradient came in a step"):
+    assert recorder.steps_left == 1
+    with pytest.raises(S2SimError, match="3 of 18 steps had no forward of the module, no gradient"):
         recorder.step()
+
+
+@pytest.mark.parametrize("period", [2, 3])
+def test_a_model_may_run_other_layers_from_step_to_step(period, tmp_path):
+    def step(model, optimizer, number):
+        train(model, optimizer, int(number % period == 0))
+
+    _, profile = record(tmp_path / "mine", step)
+    assert len(profile.tensors) == 6
+
+
+def test_a_step_without_the_gradient_that_is_watched_is_left_out(tmp_path):
+    def step(model, optimizer, number):
+        train(model, optimizer, int(number % 3 == 0))
+
+    record(tmp_path / "mine", step, most=2 * ALL, head=False)
+
+
+def test_evaluations_are_no_part_of_a_step(tmp_path):
+    def step(model, optimizer, _):
+        with torch.no_grad():
+            model.layers[1](torch.ones(1, 4))
+            model(1)
+        train(model, optimizer, 0)
+        with torch.no_grad():
+            model(1)
+        model(1)
+
+    job, profile = record(tmp_path / "mine", step)
+    assert job.mini_batches == 1
+    assert job.parts.other_s > 2 * FORWARD_S
+    assert not any(each.forward_ps for each in profile.tensors if "layers.1" in each.name)
+
+
+def test_forward_ends_with_the_last_of_several_before_backward(tmp_path):
+    job, _ = record(tmp_path / "mine", lambda model, optimizer, _: train(model, optimizer, 0, 0))
+    assert job.parts.forward_s > 2 * FORWARD_S
+
+
+def test_the_optimizer_of_a_closure_begins_after_backward(tmp_path):
+    def step(model, optimizer, number):
+        def closure():
+            optimizer.zero_grad()
+            loss = model(number)
+            loss.backward()
+            return loss
+
+        optimizer.step(closure)
+
+    job, _ = record(tmp_path / "mine", step)
+    assert job.parts.forward_s > FORWARD_S
+    assert job.parts.exposed_communication_s == 0
+    assert 0 < job.parts.optimizer_s < job.iteration_s
+
+
+def test_another_step_is_taken_for_a_gradient_that_is_not_finite(tmp_path):
+    def step(model, optimizer, number):
+        optimizer.zero_grad()
+        (model(0) * (float("inf") if number == ALL - 2 else 1.0)).backward()
+        if number != ALL - 2:
+            optimizer.step()
+
+    record(tmp_path / "mine", step, most=ALL)
+    assert open_trace(tmp_path / "mine" / "gradients").steps == 1
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_what_is_compiled_is_refused(tmp_path):
+    in_place, part = Model(), Model()
+    in_place.compile()
+    part.body = torch.compile(part.body)
+    for model in (torch.compile(Model()), in_place, part):
+        with pytest.raises(OptionError, match=r"torch\.compile calls none of the hooks"):
+            JobRecorder(model, tmp_path / "mine", batch=1)
+
+
+@pytest.mark.slow
+def test_the_group_of_rank_0_is_recorded_and_an_error_of_one_rank_is_one_of_all(hook_job, tmp_path):
+    found = hook_job("recorder_job", ranks=4, folder=str(tmp_path))
+    assert [rank["far"] for rank in found] == [0, 0, 0, 0]
+    assert [len(rank["said"]) for rank in found] == [0, 0, 1, 0]
+    assert "the group of rank 0 is recorded, not this one" in found[2]["said"][0]
+    for name in ("alone", "poisoned"):
+        job = RecordedJob.read(str(tmp_path / name))
+        assert (job.ranks, job.nodes) == (2, (0, 0))
+        assert open_trace(tmp_path / name / "gradients").world_size == 2
+    early = "rank 0: 9 of the 10 steps that a recording takes have ended: let the loop run on"
+    assert all(rank["early"].startswith(early) for rank in found[:2])
+    assert [rank["poisoned"] for rank in found] == [None] * 4
+    assert [rank["unwritten"] for rank in found] == ["rank 1: no space left\non device"] * 2 + [None] * 2
 
 
 @pytest.mark.parametrize("given", [{"batch": 0}, {"batch": 1, "steps": 0}, {"batch": 1, "gradient_steps": 0}])
