@@ -8,7 +8,7 @@ import json
 import sqlite3
 import zlib
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
@@ -99,6 +99,8 @@ class SweepStore:
             # A transaction is on the disk before the next begins, even if the power fails.
             self._connection.execute("PRAGMA synchronous=FULL")
             self._connection.executescript(_SQL["schema"].format(columns=_COLUMNS))
+            with suppress(sqlite3.OperationalError):  # It is there, unless an earlier version made the store
+                self._connection.execute(_SQL["plan_started"])
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             raise S2SimError(f"{path} cannot be used as the store of a sweep: {error}") from None
 
@@ -131,18 +133,18 @@ class SweepStore:
         self, sha256: str, what: str, study: str, axes: Sequence[str], planned: Iterable[tuple[Cell, str]]
     ) -> None:
         """Store a study and the keys of its cells; it is the latest from now on."""
-        rows = [(sha256, cell.number, key, json.dumps(list(cell.axes.values()))) for cell, key in planned]
+        now = _now()
+        rows = [(sha256, cell.number, key, json.dumps(list(cell.axes.values())), now) for cell, key in planned]
+        begun = (sha256, what, study, json.dumps(list(axes)), now)
         with self._transaction() as connection:
-            connection.execute(
-                "INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?, ?)",
-                (sha256, what, study, json.dumps(list(axes)), _now()),
-            )
+            connection.execute("INSERT OR REPLACE INTO studies VALUES (?, ?, ?, ?, ?)", begun)
             connection.execute("DELETE FROM plan WHERE study = ?", (sha256,))
-            connection.executemany("INSERT INTO plan VALUES (?, ?, ?, ?)", rows)
+            connection.executemany("INSERT INTO plan VALUES (?, ?, ?, ?, ?)", rows)
 
     def finished(self) -> set[str]:
         """Return the keys of the cells that need not be computed again."""
-        return {key for (key,) in self._connection.execute(_SQL["finished"].format(final=_FINAL))}
+        with self._reading() as connection:
+            return {key for (key,) in connection.execute(_SQL["finished"].format(final=_FINAL))}
 
     def add(self, outcomes: Sequence[Outcome]) -> None:
         """Store cells in one transaction; those that are there stay, unless they had failed."""
@@ -162,20 +164,22 @@ class SweepStore:
                 connection.executemany(insert, lines)
 
     def merge(self, other: Path) -> None:
-        """Add what another store has and this one has not."""
-        with self._transaction() as connection:
-            connection.execute("ATTACH DATABASE ? AS other", (str(other),))
-        try:
-            with self._transaction() as connection:
-                for statement in _SQL["merge"].format(new=_NEW).split(";"):
-                    connection.execute(statement)
-        finally:
-            self._connection.execute("DETACH DATABASE other")
+        """Add what another store has and this one has not, and studies that were begun later there."""
+        # One that was killed at its start has its tables now.
+        SweepStore(other).close()
+        with closing(sqlite3.connect(self.path, timeout=60)) as connection:
+            try:
+                connection.execute("ATTACH DATABASE ? AS other", (str(other),))
+                with connection:
+                    for statement in _SQL["merge"].format(new=_NEW).split(";"):
+                        connection.execute(statement)
+            except sqlite3.Error as error:
+                raise S2SimError(f"{other} cannot be merged into {self.path}: {error}") from None
 
-    def latest(self) -> tuple[str, str, str, list[str]]:
-        """Return the hash of the study that was begun last, what it computes, its text, and the names of its axes."""
+    def study(self, sha256: str | None = None) -> tuple[str, str, str, list[str]]:
+        """Return hash, what it computes, text and names of axes of a study, by default the one that was begun last."""
         with self._reading() as connection:
-            row = connection.execute(_SQL["study"]).fetchone()
+            row = connection.execute(_SQL["study"], (sha256,)).fetchone()
             if row is None:
                 raise S2SimError(f"{self.path.parent} holds no study: s2sim sweep STUDY.toml --out {self.path.parent}")
             sha256, what, text, axes = row
@@ -184,7 +188,7 @@ class SweepStore:
     def planned(self) -> tuple[Study, list[tuple[str, list[Any]]]]:
         """Return the study that was begun last, and the key and the values of the axes of each of its cells."""
         with self._reading() as connection:
-            sha256, _, text, _ = self.latest()
+            sha256, _, text, _ = self.study()
             rows = connection.execute(_SQL["plan"], (sha256,)).fetchall()
             return Study.load(json.loads(text)), [(key, json.loads(axes)) for key, axes in rows]
 
@@ -226,27 +230,29 @@ class SweepStore:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class SweepResult:
-    """The finished cells of the study that a folder was last used for."""
+    """The finished cells of a study in a store."""
 
     path: Path
+    study: str  # Its hash
     what: str
     axes: tuple[str, ...]
     counts: dict[str, int]  # Cells by state, ``missing`` those that were not computed
     table: Table  # A row a cell and reducer; units stand in names
 
     @classmethod
-    def load(cls, path: Path | str) -> "SweepResult":
-        """Return the results in a folder, or in the file of a store."""
+    def load(cls, path: Path | str, sha256: str | None = None) -> "SweepResult":
+        """Return the results in a folder, or the file of a store: of a study by its hash, or of the last one."""
         path = Path(path)
         file = path / FILE if path.is_dir() or not path.suffix else path
         with closing(SweepStore(file, create=False)) as store:
-            study, what, _, axes = store.latest()
+            study, what, _, axes = store.study(sha256)
             rows = []
             for cell, values, line in store.rows(study):
                 named = {name: axis_text(value) for name, value in zip(axes, values, strict=True)}
                 first = {"cell": cell, "state": line["state"], "reason": line["reason"]}
                 rows.append({**first, **named, **{name: line[name] for name in _OF_LINES}})
-            return cls(file, what, tuple(axes), store.counts(study), Table((*_FIRST, *axes, *_OF_LINES), tuple(rows)))
+            table = Table((*_FIRST, *axes, *_OF_LINES), tuple(rows))
+            return cls(file, study, what, tuple(axes), store.counts(study), table)
 
     @property
     def rows(self) -> tuple[dict[str, Any], ...]:
@@ -256,7 +262,7 @@ class SweepResult:
     def details(self, cell: int) -> dict[str, Any]:
         """Return the result of a cell as JSON, with its inputs, CPU seconds and the memory of its process."""
         with closing(SweepStore(self.path, create=False)) as store:
-            return store.details(store.latest()[0], cell)
+            return store.details(self.study, cell)
 
     def to_json(self) -> dict[str, Any]:
         """Return the rows with the axes, and the number of cells by state."""

@@ -302,17 +302,16 @@ def sweep(
         If the study is none, or the store cannot be used.
     """
     study = Study.load(study)
-    folder = Path(out)
+    folder, text, sha256 = Path(out), json.dumps(asdict(study)), content_hash(asdict(study))
     with closing(SweepStore(folder / store_name(shard))) as store:
         plan = plan_sweep(study, store, shard)
-        text = json.dumps(asdict(study))
-        store.begin(content_hash(asdict(study)), study.what, text, study.axis_names(), plan.cells)
+        store.begin(sha256, study.what, text, study.axis_names(), plan.cells)
         refused = [(key, cell.problem) for cell, key in plan.cells if cell.spec is None]
         store.add([Outcome.without_answer(key, "refused", problem) for key, problem in refused])
         if plan.jobs:
             with closing(_make_engine(folder, jobs, dask, plan)) as engine:
                 _work(plan, store, engine, watcher)
-    return SweepResult.load(folder / store_name(shard))
+    return SweepResult.load(folder / store_name(shard), sha256)
 
 
 def store_name(shard: tuple[int, int]) -> str:

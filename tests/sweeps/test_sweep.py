@@ -3,12 +3,14 @@
 import csv
 import io
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
 import sys
 import time
 from contextlib import closing, suppress
+from pathlib import Path
 
 import pytest
 
@@ -118,6 +120,54 @@ def test_shards_make_a_whole(swept, tmp_path):
         assert 1 <= part.counts["done"] <= 2
     assert merge_shards(tmp_path).to_csv() == swept.to_csv()
     assert SweepResult.load(tmp_path).to_csv() == swept.to_csv()
+
+
+@pytest.mark.parametrize("order", [(1, 2), (2, 1)])
+def test_what_was_begun_later_counts_in_a_merge(tmp_path, cluster_file, order):
+    path = cluster_file('kind = "single-switch"')
+    study = COLLECTIVE | {"base": COLLECTIVE["base"] | {"topology": path}}
+    text = Path(path).read_text("utf-8")
+    for rate in ("50GiB/s", "5GiB/s"):
+        Path(path).write_text(text.replace("50GiB/s", rate), "utf-8")
+        for number in (1, 2):
+            s2sim.sweep(study, out=tmp_path / str(number), jobs=1, shard=(number, 2))
+        for number in order:
+            shutil.copy(tmp_path / str(number) / f"shard-{number}-of-2.sqlite", tmp_path / "all.sqlite")
+            with closing(SweepStore(tmp_path / FILE)) as store:
+                store.merge(tmp_path / "all.sqlite")
+        whole = s2sim.sweep(study, out=tmp_path / f"whole-{rate[:2]}", jobs=1)
+        assert SweepResult.load(tmp_path).to_csv() == whole.to_csv()
+
+
+def test_a_study_that_was_begun_again_is_the_last_after_a_merge(tmp_path):
+    other = COLLECTIVE | {"axes": {"workers": [2], "size": ["1KiB"]}}
+    for study in (COLLECTIVE, other, COLLECTIVE):
+        for number in (1, 2):
+            s2sim.sweep(study, out=tmp_path, jobs=1, shard=(number, 2))
+        assert sum(merge_shards(tmp_path).counts.values()) == (1 if study is other else 4)
+
+
+def test_a_shard_that_was_killed_at_its_start_is_empty_and_a_damaged_one_is_named(tmp_path):
+    s2sim.sweep(COLLECTIVE, out=tmp_path, jobs=1, shard=(2, 2))
+    (tmp_path / "shard-1-of-2.sqlite").write_bytes(b"")
+    assert merge_shards(tmp_path).counts == {"done": 2}
+    damage(tmp_path / "shard-2-of-2.sqlite")
+    with pytest.raises(S2SimError, match=r"shard-2-of-2\.sqlite cannot be merged"):
+        merge_shards(tmp_path)
+
+
+def test_a_sweep_returns_its_own_study(tmp_path, monkeypatch):
+    real, other = sweep_module._work, COLLECTIVE | {"axes": {"workers": [2], "size": ["1KiB"]}}
+
+    def work(plan, *more):
+        real(plan, *more)
+        if len(plan.jobs) == 4:
+            assert s2sim.sweep(other, out=tmp_path, jobs=1).counts == {"done": 1}
+
+    monkeypatch.setattr(sweep_module, "_work", work)
+    s2sim.sweep(other, out=tmp_path / "before", jobs=1)
+    assert s2sim.sweep(COLLECTIVE, out=tmp_path, jobs=1).counts == {"done": 4}
+    assert SweepResult.load(tmp_path).counts == {"done": 1}
 
 
 def test_more_shards_than_cells_are_no_error(tmp_path):
@@ -234,6 +284,11 @@ def test_dask_says_the_same_although_a_worker_is_killed(swept, tmp_path):
     assert found.to_csv() == swept.to_csv()
 
 
+def damage(path):
+    """Overwrite all but the first page."""
+    path.write_bytes(path.read_bytes()[:4096].ljust(path.stat().st_size, b"x"))
+
+
 def test_a_damaged_store_is_named(tmp_path):
     s2sim.sweep(COLLECTIVE, out=tmp_path, jobs=1)
     with closing(sqlite3.connect(tmp_path / FILE)) as store, store:
@@ -241,4 +296,7 @@ def test_a_damaged_store_is_named(tmp_path):
     with pytest.raises(S2SimError, match="is damaged"):
         SweepResult.load(tmp_path)
     with closing(SweepStore(tmp_path / FILE)) as store, pytest.raises(S2SimError, match="is damaged"):
-        store.latest()
+        store.study()
+    damage(tmp_path / FILE)
+    with pytest.raises(S2SimError, match="is damaged"):
+        s2sim.sweep(COLLECTIVE, out=tmp_path, jobs=1)
