@@ -6,12 +6,12 @@ import json
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
 from itertools import product
 from math import prod
 from pathlib import Path
-from typing import Any, Literal, get_origin, get_type_hints
+from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
 from s2sim.experiment.cluster_spec import ClusterSpec, options_of
@@ -74,7 +74,8 @@ class Study(StrictFields):
         """Return the cells: every combination of the axes, or a sample, that meets the conditions."""
         base = self.base_fields()
         names = self.axis_names()
-        axes = [_Axis.of(name, value) for name, value in flat_fields(self.axes).items()]
+        fields_of_axes = zip(names, flat_fields(self.axes).values(), strict=False)
+        axes = [_Axis.of(name, value, _is_whole(self.what, name)) for name, value in fields_of_axes]
         lengths = {name: len(values) for name, values in self.zip.items()}
         if len(set(lengths.values())) > 1:
             raise OptionError(f"study: lists of [zip] have different lengths: {lengths}")
@@ -143,7 +144,7 @@ def make_spec(what: str, values: Mapping[str, Any]) -> ClusterSpec:
             given[name] = _field_value(what, name, value)
     if overrides:
         given["overrides"] = (*given.get("overrides", ()), *overrides)
-    if any(value != 1 for name, value in groups.items() if name != "dp"):
+    if "dp" in groups or any(value != 1 for value in groups.values()):
         given["groups"] = ",".join(f"{name}={value}" for name, value in {"dp": "rest", **groups}.items())
     if "topology" not in given:
         raise OptionError(f"{what} needs a topology: give it in [base] or [axes]")
@@ -167,6 +168,13 @@ def _field_type(what: str, name: str) -> tuple[Callable[[str], Any] | None, bool
     option = options_of(SPECS[what]).get(name)
     parse = option[1].parse if option is not None else parse_size_bytes if name == "size_bytes" else None
     return parse, get_origin(get_type_hints(SPECS[what])[name]) is tuple
+
+
+@lru_cache(maxsize=128)
+def _is_whole(what: str, name: str) -> bool | None:
+    """Return whether a field of the spec takes whole numbers; None for what is no field of it."""
+    known = get_type_hints(SPECS[what]).get(name)
+    return None if known is None else int in (known, *get_args(known))
 
 
 @lru_cache(maxsize=1024)
@@ -206,16 +214,16 @@ class _Axis:
         return cls(values, lambda share: values[int(share * len(values))])
 
     @classmethod
-    def of(cls, name: str, value: Any) -> _Axis:
+    def of(cls, name: str, value: Any, whole: bool | None) -> _Axis:
         if isinstance(value, dict):
-            return cls._spread(name, value)
+            return cls._spread(name, value, whole)
         if not isinstance(value, list) or not value:
             instead = "{ geometric = [first, last, number] }"
             raise OptionError(f"study: {name} = {value!r}: an axis is a list, or {instead}")
         return cls.listed(tuple((each,) for each in value))
 
     @classmethod
-    def _spread(cls, name: str, value: dict[str, Any]) -> _Axis:
+    def _spread(cls, name: str, value: dict[str, Any], whole: bool | None) -> _Axis:
         ((kind, ends),) = value.items() if len(value) == 1 else [("", None)]
         if kind not in _SPREADS or not isinstance(ends, list) or len(ends) != 3:  # ends and a number
             raise OptionError(f"study: {name} = {value}: write {{ {' | '.join(_SPREADS)} = [first, last, number] }}")
@@ -235,12 +243,17 @@ class _Axis:
                 raise OptionError(f"study: {name}: {ends[2]!r} is no number of values")
             shares = [index / max(1, ends[2] - 1) for index in range(ends[2])]
 
-        def at(share: float) -> tuple[Any, ...]:
-            if kind == "geometric":
-                return (scale.value(first * (last / first) ** share),)
-            return (scale.value(first + share * (last - first)),)
+        def number(share: float) -> float:
+            return first * (last / first) ** share if kind == "geometric" else first + share * (last - first)
 
-        return cls(tuple(dict.fromkeys(map(at, shares))), at)
+        if not scale.unit:
+            # What is no field of the spec may be a number of any kind.
+            as_given = scale.whole and all(float(f"{number(share):.12g}").is_integer() for share in shares)
+            scale = replace(scale, whole=as_given if whole is None else whole)
+        values = tuple((scale.value(number(share)),) for share in shares)
+        if len(set(values)) < len(values):
+            raise OptionError(f"study: {name} = {value}: some of the values are the same: take fewer")
+        return cls.listed(values) if kind == "range" else cls(values, lambda share: (scale.value(number(share)),))
 
 
 @dataclass(frozen=True, slots=True)

@@ -41,6 +41,9 @@ def test_topology_fields_need_no_quotes():
         ({"geometric": [8, 64, 4]}, [8, 16, 32, 64]),
         ({"linear": [0.0, 1.0, 3]}, [0.0, 0.5, 1.0]),
         ({"geometric": ["1KiB", "4KiB", 3]}, ["1024B", "2048B", "4096B"]),
+        ({"linear": [1, 2, 5]}, [1, 1.25, 1.5, 1.75, 2]),
+        ({"range": [1, 2, 0.5]}, [1, 1.5, 2]),
+        ({"geometric": [1, 4, 2]}, [1, 4]),
     ],
 )
 def test_values_are_spread_with_their_units(axis, expected):
@@ -56,11 +59,21 @@ def test_values_are_spread_with_their_units(axis, expected):
         ({"range": [1, 2, 0]}, "no value"),
         ({"linear": [1, 2, 0]}, "no number of values"),
         ({"geometric": [1, 2]}, "write"),
+        ({"linear": ["1B", "2B", 3]}, "are the same"),
     ],
 )
 def test_wrong_axes_are_refused(axis, said):
     with pytest.raises(OptionError, match=said):
         cells(axes={"x.y": axis})
+
+
+def test_values_are_whole_where_the_field_is():
+    assert values("max_error", base=BASE | {"workers": 2}, axes={"max_error": {"linear": [0, 1, 3]}}) == [0, 0.5, 1]
+    assert values("workers", axes={"workers": {"geometric": [8, 32, 4]}}) == [8, 13, 20, 32]
+    (count,) = values("node.gpus", base=BASE | {"workers": 2}, axes={"node.gpus": {"geometric": [4, 4, 1]}})
+    assert isinstance(count, int)
+    with pytest.raises(OptionError, match="are the same"):
+        cells(axes={"workers": {"linear": [1, 3, 9]}})
 
 
 def test_conditions_keep_cells():
@@ -122,6 +135,11 @@ def test_a_sample_lies_within_the_axes_and_fills_them():
     assert [cell.axes for cell in again] == [cell.axes for cell in found]
 
 
+def test_a_sample_of_a_range_has_its_values():
+    found = values("workers", axes={"workers": {"range": [8, 64, 8]}}, sample={"cells": 8})
+    assert sorted(found) == list(range(8, 65, 8))
+
+
 def test_option_names_are_fields_too():
     (cell,) = cells(base={"topology": "leaf-spine", "workers": 2, "reducer": "union", "set": "nic.rate=10Gbps"})
     assert (cell.spec.reducers, cell.spec.overrides) == (("union",), ("nic.rate=10Gbps",))
@@ -154,3 +172,5 @@ def test_wrong_studies_are_refused(study, said):
 def test_groups_are_made_of_their_sizes():
     found = cells(axes={"tp": [1, 2]}, base=BASE | {"workers": 8, "profile": "gpt2"})
     assert [cell.spec.groups for cell in found] == [None, "dp=rest,tp=2"]
+    found = cells(axes={"dp": [2, 8]}, base=BASE | {"workers": 8})
+    assert [cell.spec.groups for cell in found] == ["dp=2", "dp=8"]
