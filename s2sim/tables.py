@@ -38,24 +38,40 @@ def group_by(items: Iterable[T], key: Callable[[T], K]) -> dict[K, list[T]]:
     return groups
 
 
+_PARSERS = (parse_rate_Bps, parse_size_bytes, parse_time_ps)
+
+
+@lru_cache(maxsize=4096)
+def _place(value: object) -> tuple[int, float, str]:
+    """Return what values are ordered by: numbers first, then rates, sizes and times as numbers, then other texts."""
+    if isinstance(value, int | float):
+        return 0, value, ""
+    for kind, parse in enumerate(_PARSERS, 1):
+        with suppress(S2SimError):
+            return kind, float(parse(value)), ""
+    return len(_PARSERS) + 1, 0.0, str(value)
+
+
 class _Quantity(str):
     """A value with a unit, which is compared as a number with others."""
 
     __slots__ = ()
+    __hash__ = str.__hash__
 
-    def _number(self, other: object) -> tuple[float, float]:
-        for parse in (parse_rate_Bps, parse_size_bytes, parse_time_ps):
-            with suppress(S2SimError):
-                return float(parse(str(self))), float(parse(other))
-        raise TypeError(f"{str(self)!r} and {other!r} are no quantities of one kind, to be compared")
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, str) and _place(str(self)) == _place(str(other))
+
+    def __ne__(self, other: object) -> bool:
+        return not self == other
 
     def __lt__(self, other: object) -> bool:
-        own, others = self._number(other)
+        own, others = _place(str(self)), _place(str(other))
+        if own[0] != others[0] or own[0] > len(_PARSERS):
+            raise TypeError(f"{str(self)!r} and {other!r} are no quantities of one kind, to be compared")
         return own < others
 
     def __le__(self, other: object) -> bool:
-        own, others = self._number(other)
-        return own <= others
+        return self < other or self == other
 
     def __gt__(self, other: object) -> bool:
         return not self <= other
@@ -147,7 +163,7 @@ class Table:
         if sort is not None:
             name, last = self.known(sort.removeprefix("-")), sort.startswith("-")
             known = [row for row in rows if row[name] is not None]
-            known.sort(key=lambda row: row[name], reverse=last)
+            known.sort(key=lambda row: _place(row[name]), reverse=last)
             rows = known + [row for row in rows if row[name] is None]
         return Table(self.columns, tuple(rows))
 

@@ -36,6 +36,17 @@ def test_rows_are_selected_sorted_and_pivoted():
     assert pivot.rows == ({"workers": 8, "union": 0.5, "a_b&c": None}, {"workers": 16, "union": 0.25, "a_b&c": None})
 
 
+def test_quantities_are_compared_and_sorted_as_numbers():
+    values = ("9Gbps", "b", 2, "10000Mbps", "1GiB", None, "8", "10Gbps", 10, "a")
+    table = table_of({"x": value} for value in values)
+    ordered = [row["x"] for row in table.select(sort="x").rows]
+    assert ordered == [2, 10, "9Gbps", "10000Mbps", "10Gbps", "1GiB", "8", "a", "b", None]
+    assert [row["x"] for row in table.select(sort="-x").rows][:2] == ["b", "a"]
+    assert [row["x"] for row in table.select("x == '10Gbps'").rows] == ["10000Mbps", "10Gbps"]
+    assert [row["x"] for row in table.select("x in ['1e4Mbps', 'a']").rows] == ["10000Mbps", "10Gbps", "a"]
+    assert len(table.select("'10Gbps' != x").rows) == 8
+
+
 def test_two_rows_in_one_place_and_unknown_columns_are_refused():
     with pytest.raises(OptionError, match="several rows"):
         TABLE.pivot("exact", "reducer", "workers")

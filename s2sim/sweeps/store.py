@@ -246,12 +246,14 @@ class SweepResult:
         file = path / FILE if path.is_dir() or not path.suffix else path
         with closing(SweepStore(file, create=False)) as store:
             study, what, _, axes = store.study(sha256)
+            # An axis may have the name of what ran.
+            executed = {name: f"executed_{name}" if name in axes else name for name in _OF_LINES}
             rows = []
             for cell, values, line in store.rows(study):
                 named = {name: axis_text(value) for name, value in zip(axes, values, strict=True)}
                 first = {"cell": cell, "state": line["state"], "reason": line["reason"]}
-                rows.append({**first, **named, **{name: line[name] for name in _OF_LINES}})
-            table = Table((*_FIRST, *axes, *_OF_LINES), tuple(rows))
+                rows.append({**first, **named, **{title: line[name] for name, title in executed.items()}})
+            table = Table((*_FIRST, *axes, *executed.values()), tuple(rows))
             return cls(file, study, what, tuple(axes), store.counts(study), table)
 
     @property

@@ -84,6 +84,14 @@ def test_tables_are_written(folder, s2sim, tmp_path):
     assert json.loads(s2sim("results", folder, "--cell", 3, "--json", "-")[1])["time_s"] == rows[3]["total_s"]
 
 
+def test_what_ran_stands_beside_an_axis_of_that_name(tmp_path, s2sim):
+    (tmp_path / "study.toml").write_text(STUDY.replace('"ring", "double-binary-tree"', '"auto", "ring"'))
+    s2sim("sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--jobs", 1)
+    rows = json.loads(s2sim("results", tmp_path / "out", "--json", "-")[1])["rows"]
+    assert [row["algorithm"] for row in rows] == ["auto"] * 4 + ["ring"] * 4
+    assert "auto" not in [row["executed_algorithm"] for row in rows]
+
+
 def test_shards_are_merged(tmp_path, s2sim, folder):
     for part in ("1/2", "2/2"):
         assert (
