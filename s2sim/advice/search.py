@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from s2sim.errors import OptionError, S2SimError, describe_problems
+from s2sim.experiment.cluster_spec import merged_overrides
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import StrictFields, read_toml
 from s2sim.sweeps.study import canonical_field, flat_fields, make_spec
 from s2sim.topology.shape import parse_money
 
-REDUCER, _PRICE = "reducers", "price"
+REDUCER, _SETS, _PRICE = "reducers", "overrides", "price"
 _FORM = 'write for example price = "20000 USD", "500 USD/node" or "90 USD/GPU"'
 
 
@@ -90,7 +91,8 @@ class Changes:
                 fields = flat_fields({name: item for name, item in given.items() if name != _PRICE})
                 if not fields:
                     raise OptionError(f"{origin}: {table.name}: an option changes nothing: {given}")
-                options.append(Option({canonical_field("run", name): item for name, item in fields.items()}, price))
+                named = {canonical_field("run", name): item for name, item in fields.items()}
+                options.append(Option(_with_sets_as_fields(named), price))
             names = {name for option in options for name in option.fields}
             if again := names & taken:
                 raise OptionError(f"{origin}: two changes have {min(again)}: make them options of one")
@@ -100,6 +102,19 @@ class Changes:
             several = " and ".join(sorted(currencies))
             raise OptionError(f"{origin}: prices in {several} are not converted: give one currency")
         return cls(tuple(found), next(iter(currencies), None))
+
+
+def _with_sets_as_fields(fields: dict[str, Any]) -> dict[str, Any]:
+    """Return fields with what ``set`` gives to one with a dot as that one; what else it gives stays."""
+    given = fields.pop(_SETS, [])
+    left = []
+    for each in map(str, given if isinstance(given, list | tuple) else [given]):
+        name, _, value = (part.strip() for part in each.partition("="))
+        if "." in name and name not in fields:
+            fields[name] = value
+        else:
+            left.append(each)
+    return fields | ({_SETS: left} if left else {})
 
 
 def _price(value: Any, nodes: int, workers: int, origin: str) -> tuple[float, str | None]:
@@ -115,10 +130,10 @@ def _price(value: Any, nodes: int, workers: int, origin: str) -> tuple[float, st
 
 def changed_spec(base: RunSpec, fields: Mapping[str, Any]) -> RunSpec:
     """Return a spec with other values of some fields; those of the topology, such as ``nic.rate``, replace its own."""
-    own = {name: value for name, value in base.to_json().items() if name not in fields and value is not None}
-    dotted = {name for name in fields if "." in name}
-    own["overrides"] = [each for each in base.overrides if each.partition("=")[0].strip() not in dotted]
-    made = make_spec("run", {**own, **fields})
+    own = {name: value for name, value in base.to_json().items() if value is not None}
+    added = [*fields.get(_SETS, ()), *(f"{name}={value}" for name, value in fields.items() if "." in name)]
+    plain = {name: value for name, value in fields.items() if "." not in name}
+    made = make_spec("run", own | plain | {_SETS: merged_overrides(base.overrides, added)})
     assert isinstance(made, RunSpec)
     return made
 

@@ -3,7 +3,7 @@
 import json
 import re
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import KW_ONLY, MISSING, Field, dataclass, field, fields
 from functools import lru_cache, partial, wraps
 from inspect import Parameter, signature
@@ -79,6 +79,20 @@ def command_of(spec: "ClusterSpec") -> str:
         for text in [",".join(map(str, several))] if option.parse is not None else list(map(str, several)):
             words += [text] if option.argument else [flag_of(name, option), text]
     return shlex.join(words)
+
+
+def merged_overrides(overrides: Iterable[str], others: Sequence[str]) -> tuple[str, ...]:
+    """Return overrides with others, which replace those of the same fields.
+
+    >>> merged_overrides(["nic.rate=10Gbps", "nic.count=2"], ["nic.rate = 25Gbps"])
+    ('nic.count=2', 'nic.rate = 25Gbps')
+    """
+    replaced = {_field_of(each) for each in others}
+    return (*(each for each in overrides if _field_of(each) not in replaced), *others)
+
+
+def _field_of(override: str) -> str:
+    return override.partition("=")[0].strip()
 
 
 def parse_workers(text: str) -> int:
@@ -199,8 +213,7 @@ class ClusterSpec(JsonForm, StrictFields):
         """Refuse what a caller in Python may get wrong; files are checked field by field before."""
         check_tuples(self, "overrides", "faults")
         check_integer(self.seed)
-        fields = [override.partition("=")[0].strip() for override in self.overrides]
-        if len(set(fields)) < len(fields):
+        if len(set(map(_field_of, self.overrides))) < len(self.overrides):
             raise OptionError(f"a field is set twice in {', '.join(self.overrides)}: --set it once")
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed} must not be negative")

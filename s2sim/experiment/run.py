@@ -9,7 +9,7 @@ from typing import Any
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.break_even import scan_rates
 from s2sim.experiment.choice import judged_time_s
-from s2sim.experiment.cluster_spec import accept_fields_of
+from s2sim.experiment.cluster_spec import accept_fields_of, merged_overrides
 from s2sim.experiment.costs import Gate, accept_any, run_cost
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.notes import caveats_of, run_notes, warn_of_idle_library_options
@@ -278,9 +278,7 @@ def find_alternatives(spec: RunSpec, scenario: ReducerScenario, state: RunState)
     predictions, ranks = state.predictions[state.largest], scenario.ranks_of(state.largest)
     others = {HEALTHY: (spec.overrides, replace(scenario, faults=()))} if spec.faults else {}
     for text in spec.instead:
-        added = [each.strip() for each in text.split(",")]
-        fields = {each.partition("=")[0].strip() for each in added}
-        overrides = (*(each for each in spec.overrides if each.partition("=")[0].strip() not in fields), *added)
+        overrides = merged_overrides(spec.overrides, [each.strip() for each in text.split(",")])
         changed = replace(spec, overrides=overrides, workers=(state.largest,), instead=(), batch=batch)
         others[text] = overrides, resolve_checked(changed)
     found = []

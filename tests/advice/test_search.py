@@ -3,12 +3,28 @@
 from itertools import product
 from math import inf
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.advice.search import CheapestSearch, last_that_holds, pareto
+from s2sim.advice.search import Changes, CheapestSearch, changed_spec, last_that_holds, pareto
+from s2sim.errors import OptionError
+from s2sim.experiment.spec import RunSpec
 
 STEPS = st.lists(st.integers(0, 5), min_size=1, max_size=5)
+
+
+@pytest.mark.parametrize("sets", ["nic.count = 4", ["nic.count=4", "routing=ecmp"]])
+def test_an_option_with_set_is_one_with_its_fields(sets):
+    base = RunSpec.of("leaf-spine", workers=(8,), overrides=("nic.rate=10Gbps", "nic.count=2"))
+    change = {"name": "interfaces", "options": [{"set": sets, "price": "90 USD/node"}]}
+    known = Changes.load({"change": [change]}, nodes=2, workers=8)
+    option = known.changes[0].options[1]
+    assert (option.fields["nic.count"], option.price) == ("4", 180)
+    rest = () if isinstance(sets, str) else ("routing=ecmp",)
+    assert set(changed_spec(base, option.fields).overrides) == {"nic.rate=10Gbps", "nic.count=4", *rest}
+    with pytest.raises(OptionError, match=r"two changes have nic\.count"):
+        Changes.load({"change": [change, {"name": "again", "options": [{"nic.count": 8}]}]}, nodes=2, workers=8)
 
 
 def cheapest_of_all(prices, times, target):
