@@ -347,7 +347,8 @@ def to_astra(cluster: Cluster) -> str:
         whole = len(lines) == 1 and 2 * len(node.mesh or ()) == node.gpus * (node.gpus - 1)
         written = written and node.domain_nodes == 1 and (whole if node.mesh else node.nvlink is not None)
         dimensions.append(hop("FullyConnected" if node.mesh else "Switch", min(node.gpus, cluster.workers), 1))
-    if layout.nodes > 1 and shape.kind in ("fat-tree", "leaf-spine", "single-switch") and layout.switches == 1:
+    one_switch = shape.kind in ("fat-tree", "leaf-spine", "single-switch") and layout.switches == 1
+    if layout.nodes > 1 and one_switch and node.nics >= node.gpus:
         dimensions.append(hop("Switch", layout.nodes, node.gpus))
     elif layout.nodes > 1 and shape.kind in ("ring", "torus") and node.gpus == 1:
         # The last side of a torus is that of consecutive nodes.

@@ -101,7 +101,9 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
     architecture = (first.get("gcn") or first.get("sm") or "").removeprefix("gfx")[:40]
     assumed = names()["architecture"].get(architecture)
     beside = {bridge for each in gpus for bridge in each.bridges[:-1]}
-    rates_Gbps = {net.get("name", f"net{at}")[:40]: _number(net, "speed") / 1e3 for at, (net, *_) in enumerate(nets)}
+    # Some drivers state -1.
+    speeds = [max(0.0, _number(net, "speed", "-?")) / 1e3 for net, *_ in nets]
+    rates_Gbps = {net.get("name", f"net{at}")[:40]: speeds[at] for at, (net, *_) in enumerate(nets)}
     return NodeFacts(
         gpus=len(gpus),
         origin=f"NCCL topology {Path(origin).name}",
@@ -179,9 +181,9 @@ def _pcie(device: Any) -> tuple[float, str, float] | None:
     return (float(speed) * lanes, generation, lanes / 16) if generation and lanes else None
 
 
-def _number(element: Any, attribute: str) -> float:
+def _number(element: Any, attribute: str, sign: str = "") -> float:
     text = element.get(attribute, "0")[:40]
-    if not re.fullmatch(r"\d{1,12}(\.\d{1,9})?", text):
+    if not re.fullmatch(rf"{sign}\d{{1,12}}(\.\d{{1,9}})?", text):
         raise S2SimError(f"<{element.tag}> has {attribute}={text!r}, which is no number")
     return float(text)
 

@@ -92,6 +92,7 @@ def test_a_torus_written_has_the_same_neighbours(read):
         ("dgx-a100", (), 16),
         ("fat-tree", ("fabric.hosts_per_leaf=2",), 32),
         ("ring", ("node.gpus=2",), 8),
+        ("aws-p5", ("nic.count=4",), 16),
         ("ring", (), 1),
     ],
 )

@@ -101,6 +101,14 @@ def test_options_replace_what_is_assumed(imported):
     assert not any("architecture" in each or "transport" in each for each in found.assumed)
 
 
+@pytest.mark.parametrize("rate", [-1, 0])
+def test_a_rate_that_is_not_stated_is_asked_for(imported, rate):
+    with pytest.raises(S2SimError, match="does not say how fast its interfaces are: add --nic-rate"):
+        imported(node_xml(2, rate=rate))
+    _, shape = imported(node_xml(2, rate=rate), nic_rate="200Gbps")
+    assert shape.nic.rate_Bps == 25e9
+
+
 def test_an_interface_beside_a_gpu_is_on_its_switch(imported):
     def path(beside):
         _, shape = imported(node_xml(beside=beside))
