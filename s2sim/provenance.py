@@ -59,27 +59,26 @@ def _plugin_files() -> Iterator[Path]:
 _PARTS = re.compile("[=:,;]")
 
 
-def named_files(value: Any, folder: Path = Path(), *, follow: bool = True) -> list[str]:
-    """Return hashes of files named in a JSON value, in options too; of a trace its manifest, of TOML what it names."""
+def named_files(value: Any, folder: Path = Path(), *, follow: bool = True) -> dict[str, str]:
+    """Return the hashes, by path, of files named in a JSON value, in options too; of TOML also of what it names."""
     if isinstance(value, Mapping):
         value = [*value.values()]
     if isinstance(value, list | tuple):
-        return [found for item in value for found in named_files(item, folder, follow=follow)]
-    if not isinstance(value, str):
-        return []
-    names = dict.fromkeys((value, *_PARTS.split(value)))
-    return [found for name in names for found in _file_hashes(name, folder, follow)]
+        return {path: found for item in value for path, found in named_files(item, folder, follow=follow).items()}
+    names = dict.fromkeys((value, *_PARTS.split(value))) if isinstance(value, str) else ()
+    return {path: found for name in names for path, found in _file_hashes(name, folder, follow).items()}
 
 
-def _file_hashes(name: str, folder: Path, follow: bool) -> list[str]:
+def _file_hashes(name: str, folder: Path, follow: bool) -> dict[str, str]:
+    # A folder has a manifest where it is a trace.
     for file in (name, f"{name}/manifest.json") if name else ():
         with suppress(OSError, ValueError, RuntimeError):
             path = folder / Path(file).expanduser()
             found = path.stat()
             if S_ISREG(found.st_mode):
-                named = named_files(_toml(path), path.parent, follow=False) if follow and path.suffix == ".toml" else []
-                return [_hash_of(path, found.st_mtime_ns, found.st_size), *named]
-    return []
+                named = named_files(_toml(path), path.parent, follow=False) if follow and path.suffix == ".toml" else {}
+                return {str(folder / file): _hash_of(path, found.st_mtime_ns, found.st_size), **named}
+    return {}
 
 
 @lru_cache(maxsize=4096)
@@ -102,12 +101,17 @@ def _version(package: str) -> str:
         return "not installed"
 
 
-def run_record(*, spec: Any, inputs: dict[str, Any], measured: list[str], assumed: list[str]) -> dict[str, Any]:
-    """Return the record of a result: its inputs with origin and hash, and which figures are measured or modelled."""
+def run_record(
+    *, spec: Any, inputs: dict[str, Any], named: Any = None, measured: list[str], assumed: list[str]
+) -> dict[str, Any]:
+    """Return the record of a result: its inputs with origin and hash, and which figures are measured or modelled.
+
+    ``named`` is a JSON value with the names of files that are inputs.
+    """
     return {
         "s2sim": s2sim.__version__,
         "spec_sha256": content_hash(spec),
-        "inputs": inputs,
+        "inputs": {**inputs, "files": named_files(named)},
         "measured": measured,
         "assumed": assumed,
         "environment": {

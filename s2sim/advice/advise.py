@@ -1,7 +1,7 @@
 """Advice on a cluster and a training job: five questions, each answered by runs that anybody can repeat."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from operator import attrgetter
 from pathlib import Path
@@ -21,6 +21,7 @@ from s2sim.experiment.run import spec_of
 from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.options import join_option_string, split_option_string
+from s2sim.provenance import run_record
 from s2sim.reducers.registry import make_reducer
 from s2sim.simulation.bucketing.policy import make_discipline
 from s2sim.sweeps.study import MOST_CELLS
@@ -49,6 +50,7 @@ class Advice(ResultForm):
     currency: str | None  # Of prices
     notes: tuple[str, ...]
     script: tuple[str, ...] = ()  # Python for the script of a recorded job: hook, buckets, variables as predicted
+    provenance: dict[str, Any] = field(default_factory=dict)  # The run record
 
 
 def _best(base: RunSpec, runs: advice.Runs) -> Advice:
@@ -361,11 +363,16 @@ def advise(
             most = max(base.workers)
             known = Changes.load(changes, scenario.all_groups(scenario.ranks_of(most))[1].layout.nodes, most)
             if question == "frontier":
-                return _frontier(base, runs, known)
-            return _cheapest(base, runs, known, _required(question, "faster", faster, "20%"))
-        if question == "largest":
-            return _largest(base, runs, _required(question, "efficiency", efficiency, "80%"), most_workers)
-        return _best(base, runs) if question == "best" else _flips(base, runs)
+                found = _frontier(base, runs, known)
+            else:
+                found = _cheapest(base, runs, known, _required(question, "faster", faster, "20%"))
+        elif question == "largest":
+            found = _largest(base, runs, _required(question, "efficiency", efficiency, "80%"), most_workers)
+        else:
+            found = _best(base, runs) if question == "best" else _flips(base, runs)
+        asked = {"question": question, "spec": base.to_json(), "changes": str(changes)}
+        answered = {"measured": ["bytes", "error"], "assumed": ["time: simulated in the runs that it rests on"]}
+        return replace(found, provenance=run_record(spec=asked, inputs={}, named=asked, **answered))
     finally:
         watcher.stop()
 

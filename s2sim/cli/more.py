@@ -88,15 +88,19 @@ def regimes_command(
 _MOST_BYTES = 2**28
 # What names a row; other values are figures or texts.
 _KEYS = ("kind", "topology", "workers", "size_bytes", "reducer", "algorithm", "name", "curve", "step")
-_IGNORED = ("sha256", "environment", "s2sim")
+_IGNORED, _HASH, _INPUTS = ("environment", "s2sim"), "sha256", ".provenance.inputs."
 
 
 def _differences(a: Any, b: Any, where: str) -> Iterator[dict[str, Any]]:
     """Yield a row of a table for each value that differs, None where one result has none, with the ratio of numbers."""
     if isinstance(a, Mapping) and isinstance(b, Mapping):
-        for name in dict.fromkeys([*a, *b]):
-            if not any(part in name for part in _IGNORED):
-                yield from _differences(a.get(name), b.get(name), f"{where}.{name}" if where else name)
+        found: list[dict[str, Any]] = []
+        for name in sorted(dict.fromkeys([*a, *b]), key=lambda name: name.endswith(_HASH)):
+            # What else differs tells more than a hash, of an input and of the question.
+            is_told = name.endswith(_HASH) and (found or _INPUTS not in f".{where}.")
+            if name not in _IGNORED and not is_told:
+                found += _differences(a.get(name), b.get(name), f"{where}.{name}" if where else name)
+        yield from found
     elif isinstance(a, list) and isinstance(b, list):
         yield from _differences(_by_key(a), _by_key(b), where)
     elif a != b:
@@ -115,6 +119,7 @@ def _by_key(items: list[Any]) -> dict[str, Any]:
 
 
 def _scalar(value: Any) -> Any:
+    value = value.get("name", value) if isinstance(value, Mapping) else value
     return value if value is None or isinstance(value, str | int | float) else str(value)
 
 
@@ -125,9 +130,9 @@ def diff_command(*, a: str, b: str, most: int = 30) -> None:
 
     found: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [], []
     for row in _differences(_read(a), _read(b), ""):
-        found[not row["where"].startswith(("spec.", "provenance.inputs."))].append(row)
+        found[not row["where"].startswith("spec.") and _INPUTS not in f".{row['where']}"].append(row)
     inputs, figures = map(table_of, found)
-    if not output.write_tables(lambda: Table(figures.columns, inputs.rows + figures.rows)):
+    if not output.write_tables(lambda: table_of(found[0] + found[1])):
         return
     for title, table in (("inputs that differ", inputs), ("figures that differ", figures)):
         if not table.rows:

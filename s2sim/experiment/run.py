@@ -1,6 +1,6 @@
 """The comparison of reducers: resolve the spec, record, predict, search for break-even, compare."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from math import ceil, log
@@ -23,8 +23,7 @@ from s2sim.experiment.row_parts import Alternative, Refused
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation, extrapolate
 from s2sim.experiment.run_state import RunState, mark
-from s2sim.experiment.scenario.cluster import Machines
-from s2sim.experiment.scenario.content_hash import run_content
+from s2sim.experiment.scenario.content_hash import hardware_inputs, run_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run, warn_of_later_options
 from s2sim.experiment.spec import RunSpec
 from s2sim.experiment.steps import add_step_rows
@@ -34,7 +33,6 @@ from s2sim.gradients.models import Model
 from s2sim.provenance import content_hash, run_record
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline
 from s2sim.topology.describe import summary_line
-from s2sim.topology.shape import ClusterShape
 from s2sim.units import format_number_of, format_seconds
 
 
@@ -332,20 +330,6 @@ def vary_rate(
     return curves
 
 
-def hardware_inputs(shape: ClusterShape, machines: Machines, varied: Collection[str] = ()) -> dict[str, Any]:
-    """Return the run record's inputs for topology (without the ``varied`` fields), GPU and library."""
-    gpu, library = machines.gpu, machines.library
-    described = [("topology", shape.name, shape.quantities), ("gpu", gpu.name, gpu.quantities)]
-    if library.profile.used_quantities:
-        described.append(("library", library.name, library.profile.used_quantities))
-    inputs = {}
-    for kind, name, quantities in described:
-        used = [item for item in quantities if item.field not in varied]
-        fields = {item.field: {"value": item.value, "kind": item.kind, "source": item.source} for item in used}
-        inputs[kind] = {"name": name, "sha256": content_hash(fields), "fields": fields}
-    return inputs
-
-
 def make_provenance(spec: RunSpec, scenario: ReducerScenario, extrapolation: RunExtrapolation | None) -> dict[str, Any]:
     """Return the run record: the origin of every number of a run."""
     trace, target, model = scenario.trace, scenario.target, {}
@@ -360,7 +344,7 @@ def make_provenance(spec: RunSpec, scenario: ReducerScenario, extrapolation: Run
             "max_error": spec.max_error,
         },
         inputs={
-            **hardware_inputs(scenario.shape, scenario.machines),
+            **hardware_inputs(scenario.shape, scenario.library, scenario.gpu),
             "trace": {
                 "name": trace.name,
                 "kind": trace.manifest.kind,
@@ -369,6 +353,7 @@ def make_provenance(spec: RunSpec, scenario: ReducerScenario, extrapolation: Run
             **model,
             "seed": spec.seed,
         },
+        named=spec.to_json(),
         measured=["bytes", "error"],
         assumed=[
             "time: simulated on the topology above; encode and decode: bytes over memory bandwidth and launches",

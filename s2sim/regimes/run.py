@@ -14,7 +14,6 @@ from s2sim.experiment.execute import mean_bytes, ring_traffic
 from s2sim.experiment.notes import library_notes, warn_of_idle_library_options
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
 from s2sim.experiment.record import RecordedReducer, record
-from s2sim.experiment.run import hardware_inputs
 from s2sim.experiment.scenario import content_hash
 from s2sim.experiment.scenario import reducers as scenario_reducers
 from s2sim.experiment.scenario.cluster import Machines, Scenario, estimated_ranges, gpu_corners, resolve_machines
@@ -152,7 +151,8 @@ def map_headline(spec: RegimeSpec, scenario: RegimeScenario) -> str:
 
 def map_provenance(spec: RegimeSpec, scenario: RegimeScenario) -> dict[str, Any]:
     """Return the run record of a map."""
-    inputs = hardware_inputs(scenario.networks[0].shape, scenario.machines, (RATE_FIELD, LATENCY_FIELD))
+    machines, varied = scenario.machines, (RATE_FIELD, LATENCY_FIELD)
+    inputs = content_hash.hardware_inputs(scenario.networks[0].shape, machines.library, machines.gpu, varied)
     return run_record(
         spec={
             "networks": content_hash.sorted_hashes(
@@ -165,6 +165,7 @@ def map_provenance(spec: RegimeSpec, scenario: RegimeScenario) -> dict[str, Any]
             "max_error": spec.max_error,
         },
         inputs={**inputs, "gradients": {"kind": "synthetic"}, "seed": spec.seed},
+        named=spec.to_json(),
         measured=["bytes", "error"],
         assumed=[
             "gradients: drawn at random with the densities, overlaps and tail asked for",

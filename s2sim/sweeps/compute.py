@@ -147,7 +147,8 @@ def _answers(job: Job) -> list[_Answer]:
             busbw_Bps=result.busbw_Bps,
             lower_bound_s=result.lower_bound_s,
         )
-        return [(job.cells[0][0], (line,), result.to_json(), {})]
+        details = result.to_json()
+        return [(job.cells[0][0], (line,), details, details.pop("provenance")["inputs"])]
     assert isinstance(first, RunSpec)
     return _run_answers(job, first)
 

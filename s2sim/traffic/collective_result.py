@@ -53,7 +53,7 @@ class CollectiveResult(FaultedForm):
     answers: ClassVar[str] = "collective"
     more_json: ClassVar[tuple[str, ...]] = (
         *("faults?", "fault_effects?", "clocked_s?", "cross_check?", "terms?", "band?", "notes?", "groups?"),
-        *("protocol?", "faster?", "alternatives?"),
+        *("protocol?", "faster?", "alternatives?", "provenance?"),
     )
 
     spec: CollectiveSpec
@@ -93,6 +93,7 @@ class CollectiveResult(FaultedForm):
     faster: OtherAlgorithm | None = None
     # What the library may choose as well: its estimates lie within what they scatter
     alternatives: tuple[OtherAlgorithm, ...] = ()
+    provenance: dict[str, Any] = field(default_factory=dict)  # The run record
 
     def columns(self) -> dict[str, Any]:
         """Return the figures of a table's row, with units in their names."""

@@ -29,7 +29,7 @@ from s2sim.experiment.scenario.cluster import (
     extrapolated_constants_notes,
     healthy_and_damaged_routes,
     resolve_traffic,
-    traffic_sha256,
+    traffic_record,
     warn_of_vendor,
 )
 from s2sim.experiment.scenario.content_hash import profile_content
@@ -140,9 +140,10 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
     size_bytes = nccl_tests_bytes(demand)
     sent = [(demand.kind, size_bytes)]
     algbw = size_bytes / time_s if time_s else None
+    record = planned.record()
     return CollectiveResult(
         spec=spec,
-        spec_sha256=planned.spec_sha256(),
+        spec_sha256=record["spec_sha256"],
         kind=demand.kind,
         algorithm=timed.schedule.algorithm,
         why=timed.why,
@@ -168,6 +169,7 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         faster=None if faster is None else _other(faster),
         alternatives=tuple(_other(each) for each in alternatives),
         notes=tuple(extrapolated_constants_notes(planned.library, planned.scenario, demand.ranks, sent)),
+        provenance=record,
     )
 
 
@@ -209,12 +211,13 @@ class PlannedCollective:
         """Whether every rank waits only for its own messages."""
         return self.scenario.disturbed or self.spec.execution == "by-message"
 
-    def spec_sha256(self) -> str:
-        """Return the hash of the computation."""
+    def record(self) -> dict[str, Any]:
+        """Return the run record."""
         asked = [self.demand.kind, self.spec.size_bytes, self.demand.root, profile_content(self.profile)]
         groups = [] if self.concurrent is None else [self.concurrent.groups.text]
         how = [self.spec.execution] if self.by_message and not self.scenario.disturbed else []
-        return traffic_sha256(self.spec, self.scenario, self.cluster.workers, *asked, *groups, *how)
+        sent = [*asked, *groups, *how]
+        return traffic_record(self.spec, self.scenario, self.cluster.workers, *sent, library=self.library)
 
 
 def plan_collective(spec: CollectiveSpec) -> PlannedCollective:

@@ -94,7 +94,7 @@ class FlowsResult(clusters.FaultedForm):
     """What became of the transfers, in the order of the file."""
 
     answers: ClassVar[str] = "flows"
-    more_json: ClassVar[tuple[str, ...]] = ("flows", "faults?", "fault_effects?", "cross_check?")
+    more_json: ClassVar[tuple[str, ...]] = ("flows", "faults?", "fault_effects?", "cross_check?", "provenance?")
 
     spec: FlowsSpec
     spec_sha256: str  # The hash of the spec's content, transfers included
@@ -109,6 +109,7 @@ class FlowsResult(clusters.FaultedForm):
     network: str
     cross_check: networks.CrossCheck | None = None  # What the other network says, where it was asked
     effects: tuple[Effect, ...] = field(default=(), metadata=left_out(clusters.load_effects))  # What each fault did
+    provenance: dict[str, Any] = field(default_factory=dict)  # The run record
 
     @property
     def flows(self) -> list[Flow]:
@@ -183,9 +184,10 @@ def simulate_transfers(
             fill_s=fills_ps / PS_PER_S,
             difference=(packets_ps - fluid_ps) / np.maximum(fluid_ps, 1),
         )
+    record = clusters.traffic_record(spec, scenario, workers, json_value(transfers))
     return FlowsResult(
         spec=spec,
-        spec_sha256=clusters.traffic_sha256(spec, scenario, workers, json_value(transfers)),
+        spec_sha256=record["spec_sha256"],
         transfers=transfers,
         cluster=summary_line(cluster),
         finish_s=finish_ps / PS_PER_S,
@@ -194,4 +196,5 @@ def simulate_transfers(
         network=spec.network,
         cross_check=check,
         effects=clusters.effects_in_order(effects, faults),
+        provenance=record,
     )

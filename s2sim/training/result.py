@@ -277,6 +277,7 @@ def _provenance(wanted: ResolvedTraining, facts: TaskFacts) -> dict[str, object]
             "compute_ps": facts.compute_ps,
         },
         inputs={"data": facts.data, "texts": list(spec.text), "seed": spec.seed},
+        named=spec.to_json(),
         measured=["loss", "accuracy", "bytes"],
         assumed=[
             "time: every step's scripts simulated on the topology above, and compute beside them without overlap",

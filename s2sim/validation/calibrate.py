@@ -175,6 +175,7 @@ def run_calibration(
         provenance=run_record(
             spec=spec.to_json(),
             inputs={"logs": list(measured.origins), "library": machine.library, "topology": machine.topology},
+            named=spec.to_json(),
             measured=["times of the logs"],
             assumed=["times predicted: simulated, with constants that the logs' times are fitted by"],
         ),

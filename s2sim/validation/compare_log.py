@@ -21,6 +21,7 @@ from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.experiment.scenario.cluster import extrapolated_constants_notes
 from s2sim.libraries.constants import read_version
 from s2sim.libraries.nccl import NcclProfile
+from s2sim.provenance import run_record
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.describe import summary_line
 from s2sim.traffic.collective_run import plan_collective
@@ -163,6 +164,13 @@ def compare_log(
         ),
         terms=tuple(scales),
         notes=(*notes, *compare_log_result.log_notes(spec, chosen.tables, cluster, rows)),
+        provenance=run_record(
+            spec=spec.to_json(),
+            inputs={},
+            named=[spec.to_json(), chosen.log],
+            measured=["times of the log"],
+            assumed=["times simulated: on the topology of the spec"],
+        ),
     )
 
 

@@ -3,7 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import fsum
 from statistics import median
 from typing import Any, ClassVar
@@ -210,6 +210,7 @@ class LogComparisonResult(ResultForm):
     signed_log_error_small: float | None
     terms: tuple[TermScale, ...]  # What the simulated times are the sum of, and how long each takes as measured
     notes: tuple[str, ...]  # What else to know, and what was left out
+    provenance: dict[str, Any] = field(default_factory=dict)  # The run record
 
 
 def attribute_errors(

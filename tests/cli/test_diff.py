@@ -2,6 +2,8 @@
 
 import csv
 import io
+import json
+from pathlib import Path
 
 import pytest
 
@@ -34,6 +36,41 @@ def test_the_input_and_what_it_changed_are_named(s2sim, results):
 
 def test_a_result_differs_in_nothing_from_itself(s2sim, results):
     assert s2sim("diff", results[0], results[0])[1] == "No inputs that differ.\nNo figures that differ.\n"
+
+
+def rows_of(s2sim, *paths):
+    text = s2sim("diff", *paths, "--csv", "-")[1]
+    return {row["where"]: row for row in csv.DictReader(io.StringIO(text))}
+
+
+def test_a_file_that_changed_is_an_input_that_differs(s2sim, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    hardware = 'gpu = "v100"\nlibrary = "nccl"\nnode.gpus = 1\npcie = { rate = "12GB/s", latency = "1us" }\n'
+    network = 'nic = { rate = "10Gbps", latency = "1us" }\nfabric = { kind = "graph", file = "net.edges" }\n'
+    Path("net.toml").write_text(hardware + network)
+    for name, latency, places in (("a", "30us", "0 0\n1 0\n"), ("b", "60us", "1 0\n0 0\n")):
+        Path("net.edges").write_text("".join(f"{host} s 10Gbps {latency}\n" for host in "xyz"))
+        Path("places").write_text(places)
+        of_files = ("--topology", "./net.toml", "--workers", "2", "-q", "--json")
+        assert s2sim("run", "--reducer", "union", "--no-break-even", *of_files, f"run-{name}.json")[0] == 0
+        size = ("--size", "1MiB", "--placement", "./places")
+        assert s2sim("collective", "all_reduce", *size, *of_files, f"collective-{name}.json")[0] == 0
+    inputs = "provenance.inputs.files"
+    found = rows_of(s2sim, "run-a.json", "run-b.json")
+    assert [where for where in found if ".inputs." in where] == [f"{inputs}.net.edges"]
+    found = rows_of(s2sim, "collective-a.json", "collective-b.json")
+    assert {where for where in found if ".inputs." in where} == {f"{inputs}.net.edges", f"{inputs}.places"}
+    assert "No inputs" not in s2sim("diff", "collective-a.json", "collective-b.json")[1]
+
+
+def test_the_hash_of_an_input_stands_for_it_where_nothing_else_does(s2sim, tmp_path, results):
+    changed = json.loads(results[0].read_text())
+    for name in ("trace", "topology"):
+        changed["provenance"]["inputs"][name]["sha256"] = "0"
+    changed["provenance"]["inputs"]["topology"]["name"] = "other"
+    (tmp_path / "c.json").write_text(json.dumps(changed))
+    found = rows_of(s2sim, results[0], tmp_path / "c.json")
+    assert set(found) == {"provenance.inputs.trace.sha256", "provenance.inputs.topology.name"}
 
 
 def test_other_files_are_refused(fails, tmp_path):

@@ -17,11 +17,11 @@ from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import OptionError, S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec, NetworkSpec
 from s2sim.experiment.json_form import ResultForm
-from s2sim.experiment.scenario.content_hash import cluster_content
+from s2sim.experiment.scenario.content_hash import cluster_content, hardware_inputs
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer
 from s2sim.libraries.library import Library, machine_text
 from s2sim.libraries.lowering_tables import IDEAL, choose_library
-from s2sim.provenance import content_hash
+from s2sim.provenance import run_record
 from s2sim.simulation.faults.fault import Effect, Fault, apply_permanent_faults, has_transient_faults
 from s2sim.simulation.faults.registry import make_faults
 from s2sim.topology.cluster import Cluster, build_cluster
@@ -343,10 +343,18 @@ def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
     return scenario
 
 
-def traffic_sha256(spec: NetworkSpec, scenario: Scenario, workers: int, *sent: Any) -> str:
-    """Return the hash of the computation of sending ``sent`` over a cluster."""
+def traffic_record(
+    spec: NetworkSpec, scenario: Scenario, workers: int, *sent: Any, library: Library | None = None
+) -> dict[str, Any]:
+    """Return the run record of sending ``sent`` over a cluster."""
     packets = [spec.packet_size_bytes, spec.buffer_bytes] if spec.as_packets else []
-    return content_hash([cluster_content(scenario, [workers]), spec.network, spec.cross_check, packets, *sent])
+    return run_record(
+        spec=[cluster_content(scenario, [workers]), spec.network, spec.cross_check, packets, *sent],
+        inputs=hardware_inputs(scenario.shape, library) | {"seed": spec.seed},
+        named=spec.to_json(),
+        measured=[],
+        assumed=["time: simulated on the topology above"],
+    )
 
 
 def load_effects(result: Mapping[str, Any]) -> tuple[Effect, ...]:

@@ -7,7 +7,7 @@ therefore counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from s2sim.experiment.scenario.cluster import Scenario
     from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
     from s2sim.gradients.synthetic import AnyTrace
+    from s2sim.topology.hardware import Gpu
+    from s2sim.topology.shape import ClusterShape
 
 # For reading, and what is known of numbers beside their values.
 _TEXTS = ("name", "description", "source", "file", "quantities")
@@ -88,6 +90,22 @@ def library_content(library: Library) -> Any:
 def profile_content(profile: LibraryProfile) -> Any:
     """Return the content of a protocol overhead: its parameters and the numbers that it rests on."""
     return [hashable_content(profile), [(item.field, item.value) for item in profile.used_quantities]]
+
+
+def hardware_inputs(
+    shape: ClusterShape, library: Library | None, gpu: Gpu | None = None, varied: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return the run record's inputs for topology (without the ``varied`` fields), GPU and library."""
+    described = [("topology", shape.name, shape.quantities)]
+    described += [] if gpu is None else [("gpu", gpu.name, gpu.quantities)]
+    if library is not None and library.profile.used_quantities:
+        described.append(("library", library.name, library.profile.used_quantities))
+    inputs = {}
+    for kind, name, quantities in described:
+        used = [item for item in quantities if item.field not in varied]
+        values = {item.field: {"value": item.value, "kind": item.kind, "source": item.source} for item in used}
+        inputs[kind] = {"name": name, "sha256": content_hash(values), "fields": values}
+    return inputs
 
 
 def trace_content(trace: AnyTrace) -> Any:
