@@ -12,6 +12,8 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +21,12 @@ import numpy as np
 from measure import SMALL
 from scipy.optimize import nnls
 
+from s2sim.experiment.cluster_spec import command_of
 from s2sim.experiment.costs import collective_features, cost_of, import_features, run_features
 from s2sim.experiment.run import resolve_named
 from s2sim.experiment.spec import RunSpec
+from s2sim.sweeps.compute import Job, compute_jobs, job_features
+from s2sim.traffic.spec import CollectiveSpec
 
 FILE = Path(__file__).parents[1] / "s2sim" / "experiment" / "costs.toml"
 RUNS = [
@@ -88,6 +93,17 @@ def run_case(topology: str, workers: int, options: dict[str, Any]) -> tuple[dict
     return run_features(scenario, [scenario.ranks_of(workers)], search=True), words
 
 
+def cell_case(spec: RunSpec | CollectiveSpec) -> tuple[dict[str, float], float]:
+    """Return the features of a cell of a sweep, and its CPU seconds in a process that has computed one like it."""
+    times_s = []
+    for rate in ("10Gbps", "25Gbps", "40Gbps"):
+        job = Job((("", replace(spec, overrides=(f"nic.rate={rate}",))),))
+        begun = time.process_time()
+        compute_jobs([job])
+        times_s.append(time.process_time() - begun)
+    return job_features(job), min(times_s[1:])
+
+
 def import_case(folder: Path, size_MB: int, files: int, density: float) -> tuple[dict[str, float], list[str]]:
     """Write files of gradients; return the features and the arguments of their import."""
     rng = np.random.default_rng(0)
@@ -98,6 +114,28 @@ def import_case(folder: Path, size_MB: int, files: int, density: float) -> tuple
         paths.append(str(folder / f"{size_MB}-{files}-{density}-rank{number}.npy"))
         np.save(paths[-1], values)
     return import_features(paths), ["trace", "import", *paths, "--out", str(folder / "trace"), "--overwrite", "-q"]
+
+
+def cell_lines(write: bool) -> list[str]:
+    """Return the tables of cells, or print what the file predicts over what is measured."""
+    specs = {
+        "run": [RunSpec.of(where, workers=(workers,), **options) for where, workers, options in RUNS],
+        "collective": [
+            CollectiveSpec.of(where, kind=kind, algorithm=algorithm, workers=workers, size_bytes=2**24)
+            for where in ("fat-tree", "dgx-h100")
+            for kind, algorithm, workers in COLLECTIVES
+        ],
+    }
+    lines = []
+    for what, several in specs.items():
+        found = [cell_case(spec) for spec in several[: 2 if SMALL else None]]
+        table = fitted([features for features, _ in found], [seconds for _, seconds in found])
+        lines += [f"\n[{what}.cell_s]", *(f"{name} = {value:.4g}" for name, value in table.items())]
+        for spec, (features, seconds) in zip(several, found, strict=False):
+            if not write:
+                predicted = cost_of(what, features, "cell_s").seconds
+                print(f"cell_s {predicted / seconds:.2f} of {seconds:.3g}: {command_of(spec)}")
+    return lines
 
 
 def fitted(features: list[dict[str, float]], figures: list[float]) -> dict[str, float]:
@@ -136,6 +174,8 @@ def main(folder: Path) -> None:
             for (features, words), figure in zip(several, figures, strict=True):
                 predicted = cost_of(what, features)[column]
                 print(f"{each} {predicted / figure[column]:.2f} of {figure[column]:.3g}: s2sim {shlex.join(words)}")
+    os.environ["S2SIM_CACHE"] = str(folder)
+    lines += cell_lines("--write" in sys.argv)
     if "--write" in sys.argv:
         FILE.write_text("\n".join(lines) + "\n", encoding="utf-8")
 

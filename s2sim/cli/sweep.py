@@ -26,6 +26,7 @@ from s2sim.cli.output import (
 )
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.spec import RunSpec
+from s2sim.provenance import usable_cores
 from s2sim.tables import Table
 from s2sim.units import format_number_of, format_seconds
 
@@ -66,7 +67,7 @@ def sweep_command(
         raise OptionError(f"--shard {shard}: write I/N, for example 1/4 for the first of four parts")
     part = int(number), int(count)
     if dry_run:
-        _show_plan(study, out, part)
+        _show_plan(study, out, part, jobs or usable_cores())
         return
     with suppress(KeyboardInterrupt), closing(_Watch(quiet=quiet)) as watch:
         result = sweep(study, out=out, jobs=jobs, dask=dask, shard=part, watcher=watch)
@@ -77,7 +78,7 @@ def sweep_command(
     raise typer.Exit(INTERRUPTED)
 
 
-def _show_plan(study: str, out: str, part: tuple[int, int]) -> None:
+def _show_plan(study: str, out: str, part: tuple[int, int], processes: int) -> None:
     from s2sim.sweeps.store import SweepStore
     from s2sim.sweeps.study import Study
     from s2sim.sweeps.sweep import plan_sweep, store_name
@@ -88,7 +89,7 @@ def _show_plan(study: str, out: str, part: tuple[int, int]) -> None:
         plan: SweepPlan = plan_sweep(Study.load(study), store, part)
     refused = [cell for cell, _ in plan.cells if cell.spec is None]
     left = sum(len(job.cells) for job in plan.jobs)
-    taken = f", {plan.cost().text()} at most" if plan.jobs else ""
+    taken = f", {plan.cost(min(processes, len(plan.jobs))).text()}" if plan.jobs else ""
     show_line(
         f"{format_number_of(len(plan.cells), 'cell')}: {plan.finished} finished, {left} to compute in "
         f"{format_number_of(len(plan.jobs), 'run')} from {format_number_of(plan.recordings, 'set')} of recordings, "

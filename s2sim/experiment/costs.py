@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 # Less is not worth a line.
 _LONG_S, _LARGE_BYTES, _MB = 10.0, 2e9, 1e6
+ONCE = ("gradients", "recorded", "scaled")
+"""Features of what cells of a sweep share that have one recording."""
 _SEARCH = 80  # Replays that find where one reducer pays, of rates and of mini-batches
 
 
@@ -108,11 +110,10 @@ def import_features(paths: Sequence[str]) -> dict[str, float]:
     return {"start": 1.0, "largest": max(sizes_MB, default=0.0) / 1e3, "files": sum(sizes_MB) / 1e3}
 
 
-def cost_of(what: str, features: Mapping[str, float]) -> Cost:
-    """Return the cost of a ``run``, ``collective`` or ``import`` of some features."""
+def cost_of(what: str, features: Mapping[str, float], seconds: str = "cpu_s") -> Cost:
+    """Return the cost of a ``run``, ``collective`` or ``import`` of some features; of a cell of a sweep ``cell_s``."""
     table = own_tables(__file__, "costs.toml")[what]
-    seconds, size = (sum(table[each][name] * value for name, value in features.items()) for each in ("cpu_s", "bytes"))
-    return Cost(seconds, size)
+    return Cost(*(sum(table[each][name] * value for name, value in features.items()) for each in (seconds, "bytes")))
 
 
 def run_cost(scenario: ReducerScenario, counts: Sequence[int], *, search: bool = False) -> Cost:

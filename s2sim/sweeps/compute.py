@@ -9,7 +9,7 @@ from typing import Any
 
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec
-from s2sim.experiment.costs import Cost, TooLargeError, refuse_too_large, run_cost
+from s2sim.experiment.costs import Cost, TooLargeError, collective_features, cost_of, refuse_too_large, run_features
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.run import run
 from s2sim.experiment.scenario.reducers import resolve_run
@@ -26,6 +26,13 @@ class Job:
     """Cells that are computed together, by key: runs on one network with one set of gradients."""
 
     cells: tuple[tuple[str, ClusterSpec], ...]
+
+    @property
+    def spec(self) -> ClusterSpec:
+        """What is computed: the spec of its cells, with the reducers of all."""
+        first = self.cells[0][1]
+        names = [name for _, spec in self.cells if isinstance(spec, RunSpec) for name in spec.reducers]
+        return replace(first, reducers=tuple(dict.fromkeys(names))) if isinstance(first, RunSpec) else first
 
     @property
     def ranks(self) -> int:
@@ -71,17 +78,22 @@ def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
     return sorted(jobs, key=lambda job: firsts[job.recordings] is not job)
 
 
-def job_cost(job: Job) -> Cost:
-    """Return what a job takes; nothing if it will be refused."""
-    spec = job.cells[0][1]
+def job_features(job: Job) -> dict[str, float]:
+    """Return the features of what a job takes; none if it will be refused."""
+    spec = job.spec
     try:
         if isinstance(spec, CollectiveSpec):
-            return collective_cost(spec)
+            return collective_features(spec.kind, spec.algorithm, spec.workers)
         assert isinstance(spec, RunSpec)
         scenario = resolve_run(spec)
-        return run_cost(scenario, [scenario.ranks_of(count) for count in spec.workers])
+        return run_features(scenario, [scenario.ranks_of(count) for count in spec.workers])
     except S2SimError:
-        return Cost(0.0, 0.0)
+        return {}
+
+
+def job_cost(job: Job) -> Cost:
+    """Return what a job takes by itself."""
+    return cost_of(job.spec.what, job_features(job))
 
 
 def compute_jobs(jobs: Sequence[Job]) -> list[Outcome]:
@@ -133,10 +145,10 @@ _Answer = tuple[str, tuple[Line, ...], dict[str, Any], dict[str, Any]]
 
 
 def _answers(job: Job) -> list[_Answer]:
-    first = job.cells[0][1]
-    if isinstance(first, CollectiveSpec):
-        refuse_too_large(collective_cost(first))
-        result = collective_result(plan_collective(first))
+    spec = job.spec
+    if isinstance(spec, CollectiveSpec):
+        refuse_too_large(collective_cost(spec))
+        result = collective_result(plan_collective(spec))
         line = Line(
             None,
             "done",
@@ -149,13 +161,12 @@ def _answers(job: Job) -> list[_Answer]:
         )
         details = result.to_json()
         return [(job.cells[0][0], (line,), details, details.pop("provenance")["inputs"])]
-    assert isinstance(first, RunSpec)
-    return _run_answers(job, first)
+    assert isinstance(spec, RunSpec)
+    return _run_answers(job, spec)
 
 
-def _run_answers(job: Job, first: RunSpec) -> list[_Answer]:
-    asked = [spec.reducers for _, spec in job.cells if isinstance(spec, RunSpec)]
-    spec = replace(first, reducers=tuple(dict.fromkeys(name for names in asked for name in names)))
+def _run_answers(job: Job, spec: RunSpec) -> list[_Answer]:
+    asked = [each.reducers for _, each in job.cells if isinstance(each, RunSpec)]
     result = run(spec=spec, break_even=False, thorough=False, sensitivity=False, gate=refuse_too_large)
     answers: list[_Answer] = []
     for (key, _), names in zip(job.cells, asked, strict=True):

@@ -19,10 +19,10 @@ from types import ModuleType
 from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.experiment.costs import Cost
+from s2sim.experiment.costs import ONCE, Cost, cost_of
 from s2sim.experiment.recording_store import VARIABLE, recording_store
 from s2sim.provenance import content_hash, usable_cores
-from s2sim.sweeps.compute import Job, cell_key, compute_jobs, job_cost, make_jobs
+from s2sim.sweeps.compute import Job, cell_key, compute_jobs, job_features, make_jobs
 from s2sim.sweeps.store import FILE, Outcome, SweepResult, SweepStore
 from s2sim.sweeps.study import Cell, Study
 from s2sim.tables import group_by
@@ -234,10 +234,15 @@ class SweepPlan:
         """How often reducers have to run on other gradients."""
         return len({job.recordings for job in self.jobs} - {""})
 
-    def cost(self) -> Cost:
-        """Return the CPU time of all, as if each recorded for itself, and the memory of the largest."""
-        groups = group_by(self.jobs, lambda job: (job.recordings, job.ranks)).values()
-        return Cost.of_all([cost for jobs in groups for cost in [job_cost(jobs[0])] * len(jobs)])
+    def cost(self, processes: int) -> Cost:
+        """Return the CPU time of all in some processes, and the memory of the largest job."""
+        what = self.study.what
+        costs = [cost_of(what, {"start": 1.0})] * processes
+        for jobs in group_by(self.jobs, lambda job: job.recordings or job.cells[0][0]).values():
+            features = job_features(jobs[0])
+            costs.append(cost_of(what, {name: features[name] for name in features.keys() & {*ONCE}}))
+            costs += [cost_of(what, features, "cell_s")] * len(jobs)
+        return Cost.of_all(costs)
 
 
 @dataclass(frozen=True, slots=True)

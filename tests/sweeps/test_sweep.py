@@ -98,6 +98,32 @@ def test_a_file_that_changes_changes_its_cells(tmp_path, cluster_file):
     assert s2sim.sweep(study, out=tmp_path / "out", jobs=1).to_csv() != before
 
 
+RATES = {"nic.rate": {"geometric": ["10Gbps", "100Gbps", 60]}}
+OF_RUNS = {
+    "base": {"topology": "leaf-spine", "trace": "ncf", "workers": 8, "reducers": ["union", "fp16"]},
+    "axes": RATES,
+}
+SIZES = {"workers": {"range": [2, 40, 1]}, "size": {"geometric": ["1KiB", "64MiB", 12]}}
+
+
+@pytest.mark.parametrize(("study", "measured_s"), [(OF_RUNS, 2.7), (COLLECTIVE | {"axes": SIZES}, 2.9)])
+def test_what_a_study_takes_is_foretold(tmp_path, study, measured_s):
+    with closing(SweepStore(tmp_path / FILE)) as store:
+        plan = sweep_module.plan_sweep(Study.load(study), store)
+    one, two = (plan.cost(processes).seconds for processes in (1, 2))
+    assert measured_s / 2 < one < measured_s * 2
+    assert two - one < 1.5
+
+
+def test_reducers_of_a_run_count_together(tmp_path):
+    base = {name: value for name, value in OF_RUNS["base"].items() if name != "reducers"}
+    apart = {"base": base, "axes": RATES | {"reducers": [["union"], ["fp16"]]}}
+    with closing(SweepStore(tmp_path / FILE)) as store:
+        plans = [sweep_module.plan_sweep(Study.load(study), store) for study in (OF_RUNS, apart)]
+    assert len(plans[1].jobs) == 60
+    assert plans[0].cost(1) == plans[1].cost(1)
+
+
 def test_what_is_refused_is_a_row_with_its_reason(tmp_path):
     study = {
         "base": {"trace": "ncf", "topology": "tcp-10g", "workers": 2},
