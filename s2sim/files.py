@@ -254,13 +254,23 @@ class StrictFields:
     __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "forbid"}
 
 
-def check_tables(tables: Mapping[str, Any], form: type[T], path: Path, called: str, most: int | None = None) -> T:
-    """Return the content of a TOML file, a ``called`` such as "layer table", as a value; `S2SimError` if it is none."""
+def validated(
+    form: type[T], value: Any, refusal: str, error: type[S2SimError] = S2SimError, most: int | None = None
+) -> T:
+    """Return a value, or the bytes of JSON, as one of a type; else ``error`` with a refusal, which ends with a noun.
+
+    The strict reading of JSON takes lists for tuples, and nothing else for numbers.
+    """
     from pydantic import TypeAdapter, ValidationError
 
+    adapter = TypeAdapter(form)
     try:
-        # By way of JSON, whose strict reading takes lists for tuples and nothing else for numbers.
-        return TypeAdapter(form).validate_json(json.dumps(tables, default=str), strict=True)
-    except ValidationError as error:
-        found = describe_problems(error.errors(include_url=False), called.rsplit(maxsplit=1)[-1], most)
-        raise S2SimError(f"{path} is not a {called}: {found}") from None
+        return adapter.validate_json(value, strict=True) if isinstance(value, bytes) else adapter.validate_python(value)
+    except ValidationError as found:
+        problems = describe_problems(found.errors(include_url=False), refusal.rsplit(maxsplit=1)[-1], most)
+        raise error(f"{refusal}: {problems}") from None
+
+
+def check_tables(tables: Mapping[str, Any], form: type[T], path: Path, called: str, most: int | None = None) -> T:
+    """Return the content of a TOML file, a ``called`` such as "layer table", as a value; `S2SimError` if it is none."""
+    return validated(form, json.dumps(tables, default=str).encode(), f"{path} is not a {called}", most=most)

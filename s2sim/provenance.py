@@ -104,10 +104,7 @@ def _version(package: str) -> str:
 def run_record(
     *, spec: Any, inputs: dict[str, Any], named: Any = None, measured: list[str], assumed: list[str]
 ) -> dict[str, Any]:
-    """Return the record of a result: its inputs with origin and hash, and which figures are measured or modelled.
-
-    ``named`` is a JSON value with the names of files that are inputs.
-    """
+    """Return the record of a result: inputs with origin and hash, files ``named`` in JSON, and what is measured."""
     return {
         "s2sim": s2sim.__version__,
         "spec_sha256": content_hash(spec),

@@ -13,10 +13,10 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
-from s2sim.errors import OptionError, S2SimError, describe_problems
+from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import merged_overrides
 from s2sim.experiment.spec import RunSpec
-from s2sim.files import StrictFields, read_toml
+from s2sim.files import StrictFields, read_toml, validated
 from s2sim.sweeps.study import canonical_field, flat_fields, make_spec
 from s2sim.topology.shape import parse_money
 
@@ -74,14 +74,9 @@ class Changes:
     @classmethod
     def load(cls, source: Path | str | Mapping[str, Any], nodes: int, workers: int) -> "Changes":
         """Return the changes of a TOML file or dictionary (else `S2SimError`), priced by ``nodes`` and ``workers``."""
-        from pydantic import TypeAdapter, ValidationError
-
         value = dict(source) if isinstance(source, Mapping) else read_toml(Path(source), S2SimError)
         origin = "the changes" if isinstance(source, Mapping) else str(source)
-        try:
-            tables = TypeAdapter(_File).validate_python(value).change
-        except ValidationError as error:
-            raise S2SimError(f"{origin} has no changes: {describe_problems(error.errors(), 'changes')}") from None
+        tables = validated(_File, value, f"{origin} has no changes").change
         found, currencies, taken = list[Change](), set[str](), set[str]()
         for table in tables:
             options = []

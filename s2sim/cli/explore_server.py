@@ -21,8 +21,9 @@ from starlette.staticfiles import StaticFiles
 
 from s2sim.cli.output import show_lines
 from s2sim.errors import S2SimError
+from s2sim.experiment.costs import cost_of
 from s2sim.report.explore_page import answer_parts, explorer_page, report_page
-from s2sim.sweeps.compute import compute_jobs, job_cost
+from s2sim.sweeps.compute import compute_jobs, job_features
 from s2sim.sweeps.explore import Explorer
 from s2sim.sweeps.study import Cell
 from s2sim.sweeps.sweep import kill_pool, killed, shared_recordings, start_pool, submit
@@ -103,7 +104,7 @@ class Pages:
         question, cell = self._asked(request)
         found = answer_parts(self._explorer, question, *map(request.query_params.get, _OF_CHART))
         if "error" not in found and found["html"] is None:
-            found["cost"] = job_cost(self._explorer.job(cell)).text()
+            found["cost"] = cost_of(self._explorer.what, job_features(self._explorer.job(cell))).text()
         return JSONResponse(found)
 
     async def _compute(self, request: Request) -> Response:

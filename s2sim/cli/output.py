@@ -25,6 +25,7 @@ from s2sim.errors import S2SimError
 from s2sim.experiment.json_form import finite
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.files import replace_file
+from s2sim.units import format_seconds
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -275,12 +276,12 @@ class Log(ProgressWatcher):
     """A line on standard error whenever ten seconds have passed."""
 
     def __init__(self) -> None:
-        self._logged_s = monotonic()
+        self._logged_s = self._began_s = monotonic()
         self._what, self._done, self._total = "", 0, 0
 
     def start(self, total: int, what: str) -> None:
         """Begin a phase of ``total`` advances."""
-        self._what, self._done, self._total = what, 0, total
+        self._what, self._done, self._total, self._began_s = what, 0, total, monotonic()
         self.advance(0)
 
     def advance(self, steps: int = 1) -> None:
@@ -289,6 +290,8 @@ class Log(ProgressWatcher):
         if monotonic() - self._logged_s >= LOG_EVERY_S:
             self._logged_s = monotonic()
             of = f" of {self._total}" if self._total else ""
+            left_s = (monotonic() - self._began_s) * (self._total / (self._done or 1) - 1)
+            of += f", {format_seconds(left_s)} left" if self._total and self._done else ""
             sys.stderr.write(f"s2sim: {printable(self._what)}, {self._done}{of}\n")
 
 
@@ -303,15 +306,16 @@ class Bar(ProgressWatcher):
 
     def start(self, total: int, what: str) -> None:
         """Begin a phase of ``total`` advances."""
+        from rich import progress
         from rich.console import Console
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
         self.stop()
-        self._bar = Progress(
-            TextColumn("{task.description}", markup=False),
-            BarColumn(),
-            MofNCompleteColumn(),
-            TimeElapsedColumn(),
+        self._bar = progress.Progress(
+            progress.TextColumn("{task.description}", markup=False),
+            progress.BarColumn(),
+            progress.MofNCompleteColumn(),
+            progress.TimeElapsedColumn(),
+            progress.TimeRemainingColumn(),
             console=Console(stderr=True),
             transient=True,
         )

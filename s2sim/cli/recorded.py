@@ -104,13 +104,17 @@ def import_gradients(
     _wrote_trace(imported, out, quiet=quiet)
 
 
-def _follower(progress: ProgressWatcher, what: str) -> Callable[[int, int], None]:
-    """Return what follows (done, total) of the work on ``what``."""
+def _follower(progress: ProgressWatcher, what: str, steps: int | None = None) -> Callable[[int, int], None]:
+    """Return what follows (done, total) of the work on ``what``, in so many steps, by default as many as there are."""
+    shown: int | None = None
 
     def follow(done: int, total: int) -> None:
-        if done == 1:
-            progress.start(total, what)
-        progress.advance()
+        nonlocal shown
+        if shown is None:
+            progress.start(steps or total, what)
+        new = (steps or total) * done // max(total, 1) - (shown or 0)
+        shown = (shown or 0) + new
+        progress.advance(new)
 
     return follow
 
@@ -227,16 +231,8 @@ def import_times(
 
     path = user_path(trace, S2SimError)
     with output.watching(quiet=quiet) as progress:
-        progress.start(100, f"reading {path.name} (%)")
-        shown = 0
-
-        def tell(done: int, total: int) -> None:
-            nonlocal shown
-            new = 100 * done // max(total, 1) - shown
-            shown += new
-            progress.advance(new)
-
-        made = import_profile(path, name=Path(out).stem, model=model, batch=batch, sample=sample, gpu=gpu, follow=tell)
+        follow, name = _follower(progress, f"reading {path.name} (%)", 100), Path(out).stem
+        made = import_profile(path, name=name, model=model, batch=batch, sample=sample, gpu=gpu, follow=follow)
     of_batch = "as stated when the trace was imported" if batch else "not stated: all of a mini-batch as one"
     share = "by kernels in the trace that multiply no matrices; 0 without kernels"
     profile = replace(made.profile, precision=known)

@@ -1,7 +1,5 @@
 """``s2sim sweep``: the cells of a study; ``s2sim results``: their rows as tables; ``explore``: with sliders."""
 
-import sys
-import time
 from contextlib import closing, suppress
 from dataclasses import replace
 from importlib import util
@@ -14,12 +12,12 @@ import typer
 from s2sim.cli import INTERRUPTED
 from s2sim.cli.options import Experiment, check_targets, options_from, takes_tables
 from s2sim.cli.output import (
-    LOG_EVERY_S,
     STDOUT,
     TABLES,
     show_grids,
     show_line,
     show_lines,
+    watching,
     write_figure,
     write_json,
     write_tables,
@@ -28,11 +26,11 @@ from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.spec import RunSpec
 from s2sim.provenance import usable_cores
 from s2sim.tables import Table
-from s2sim.units import format_number_of, format_seconds
+from s2sim.units import format_number_of
 
 if TYPE_CHECKING:
     from s2sim.sweeps.store import SweepResult
-    from s2sim.sweeps.sweep import SweepPlan, SweepProgress
+    from s2sim.sweeps.sweep import SweepPlan
 
 _MERGE = "merge"
 
@@ -69,12 +67,12 @@ def sweep_command(
     if dry_run:
         _show_plan(study, out, part, jobs or usable_cores())
         return
-    with suppress(KeyboardInterrupt), closing(_Watch(quiet=quiet)) as watch:
-        result = sweep(study, out=out, jobs=jobs, dask=dask, shard=part, watcher=watch)
-        watch.close()
+    with suppress(KeyboardInterrupt):
+        with watching(quiet=quiet) as progress:
+            result = sweep(study, out=out, jobs=jobs, dask=dask, shard=part, progress=progress)
         _show_end(result, quiet=quiet)
         return
-    show_line(f"Interrupted: {watch.text()}; s2sim sweep {study} --out {out} goes on.")
+    show_line(f"Interrupted; s2sim sweep {study} --out {out} goes on.")
     raise typer.Exit(INTERRUPTED)
 
 
@@ -103,46 +101,6 @@ def _show_end(result: "SweepResult", *, quiet: bool) -> None:
     show_line(f"{sum(result.counts.values())} cells: {counts}.")
     if not quiet:
         show_line(f"s2sim results {result.path.parent} shows them; --csv FILE writes a row a cell and reducer.")
-
-
-class _Watch:
-    """Shows how far a sweep is: a bar on a terminal, else a line every ten seconds."""
-
-    def __init__(self, *, quiet: bool) -> None:
-        self._quiet = quiet
-        self._last: SweepProgress | None = None
-        self._logged = time.monotonic()
-        self._live: Any = None
-        if not quiet and sys.stderr.isatty():
-            from rich.console import Console
-
-            self._live = Console(stderr=True).status("planning the cells")
-            self._live.start()
-
-    def close(self) -> None:
-        """Show no more."""
-        if self._live is not None:
-            self._live.stop()
-            self._live = None
-
-    def __call__(self, progress: "SweepProgress") -> None:
-        self._last = progress
-        if self._live is not None:
-            self._live.update(self.text())
-        elif not self._quiet and time.monotonic() - self._logged >= LOG_EVERY_S:
-            self._logged = time.monotonic()
-            sys.stderr.write(f"s2sim: {self.text()}\n")
-
-    def text(self) -> str:
-        """Return how far it is in one line."""
-        if self._last is None:
-            return "no cell was finished"
-        at = self._last
-        parts = [f"{at.done} of {at.cells} cells"]
-        if at.left_s is not None:
-            rate = (at.cells - at.done) / at.left_s if at.left_s else 0.0
-            parts += [f"{rate:.3g} a second, {format_seconds(at.left_s)} left"] if rate else []
-        return ", ".join(parts) + (f"; last refusal: {at.refusal}" if at.refusal else "")
 
 
 # Lines of a table on a terminal.

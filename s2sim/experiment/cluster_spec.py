@@ -11,9 +11,9 @@ from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, ParamSpec, Self, TypeVar, get_type_hints
 
-from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
+from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.json_form import JsonForm
-from s2sim.files import StrictFields, own_tables, read_text
+from s2sim.files import StrictFields, own_tables, read_text, validated
 from s2sim.units import parse_option, parse_size_bytes
 
 if TYPE_CHECKING:
@@ -82,11 +82,7 @@ def command_of(spec: "ClusterSpec") -> str:
 
 
 def merged_overrides(overrides: Iterable[str], others: Sequence[str]) -> tuple[str, ...]:
-    """Return overrides with others, which replace those of the same fields.
-
-    >>> merged_overrides(["nic.rate=10Gbps", "nic.count=2"], ["nic.rate = 25Gbps"])
-    ('nic.count=2', 'nic.rate = 25Gbps')
-    """
+    """Return overrides with others, which replace those of the same fields."""
     replaced = {_field_of(each) for each in others}
     return (*(each for each in overrides if _field_of(each) not in replaced), *others)
 
@@ -242,16 +238,9 @@ class ClusterSpec(JsonForm, StrictFields):
     @classmethod
     def from_json(cls, value: Any, origin: str) -> Self:
         """Return the spec of a JSON value, or of a saved result's ``spec``; `S2SimError` names every wrong field."""
-        from pydantic import TypeAdapter, ValidationError
-
         if isinstance(value, dict) and isinstance(value.get("spec"), dict):
             value = value["spec"]
-        try:
-            return TypeAdapter(cls).validate_python(value)
-        except ValidationError as error:
-            raise S2SimError(
-                f"{origin} is not a {cls.what} spec: {describe_problems(error.errors(), 'spec')}"
-            ) from None
+        return validated(cls, value, f"{origin} is not a {cls.what} spec")
 
     @classmethod
     def from_keywords(cls, spec: Self | None, defaults: dict[str, Any], options: dict[str, Any]) -> Self:

@@ -8,8 +8,8 @@ from math import isfinite
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from s2sim.errors import TraceError, describe_problems
-from s2sim.files import MAX_BYTES, StrictFields, read_bytes
+from s2sim.errors import TraceError
+from s2sim.files import MAX_BYTES, StrictFields, read_bytes, validated
 from s2sim.gradients.gradient import Shaped
 from s2sim.gradients.statistics import Statistics
 
@@ -129,8 +129,6 @@ def _first_name(names: set[str]) -> str:
 
 def read_manifest(directory: Path) -> Manifest:
     """Return the checked manifest of the trace in ``directory``; `TraceError` names all problems in one line."""
-    from pydantic import TypeAdapter, ValidationError
-
     path = directory / MANIFEST_NAME
     try:
         text = read_inside(directory, MANIFEST_NAME)
@@ -150,11 +148,7 @@ def read_manifest(directory: Path) -> Manifest:
     if version != SCHEMA_VERSION:
         shown = repr(version) if isinstance(version, int | None) and abs(version or 0) < 10**9 else "of another kind"
         raise TraceError(f"{path} has schema_version {shown}; this s2sim reads {SCHEMA_VERSION}")
-    try:
-        manifest = TypeAdapter(Manifest).validate_json(text, strict=True)
-    except ValidationError as error:
-        problems = describe_problems(error.errors(include_url=False), "manifest", _MAX_PROBLEMS)
-        raise TraceError(f"{path} is not a valid manifest: {problems}") from error
+    manifest = validated(Manifest, text, f"{path} is not a valid manifest", TraceError, _MAX_PROBLEMS)
     if manifest.steps * manifest.world_size != len(manifest.files):
         raise TraceError(
             f"{path} lists {len(manifest.files)} files for {manifest.steps} steps of {manifest.world_size} ranks: "

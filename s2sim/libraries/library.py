@@ -4,8 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
-from s2sim.errors import TopologyError, UnitError, describe_problems
-from s2sim.files import StrictFields, data_directory, read_toml, user_path
+from s2sim.errors import TopologyError, UnitError
+from s2sim.files import StrictFields, data_directory, read_toml, user_path, validated
 from s2sim.libraries.constants import ConstantOverrides, Version, common_version, flatten_tables, load_constants
 from s2sim.options import join_option_string
 from s2sim.topology.shape import ClusterShape
@@ -167,13 +167,8 @@ def read_calibration(text: str) -> Calibration:
         if not isinstance(value, str):
             raise TopologyError(f"{path.name}: {key} is missing: let s2sim dev calibrate write the file")
     base = str(texts["base"])
-    from pydantic import TypeAdapter, ValidationError
-
-    try:
-        fitted = TypeAdapter(FittedRange).validate_python(tables.pop(_FITTED, None))
-    except ValidationError as error:
-        problems = describe_problems(error.errors(), _FITTED, most=1)
-        raise TopologyError(f"{path.name}: [{_FITTED}] {problems}: let s2sim dev calibrate write the file") from None
+    refusal = f"{path.name} is not what s2sim dev calibrate writes: [{_FITTED}]"
+    fitted = validated(FittedRange, tables.pop(_FITTED, None), refusal, TopologyError, most=1)
     if not (fitted.workers and fitted.nodes and fitted.collectives):
         raise TopologyError(f"{path.name}: [{_FITTED}] names no workers, nodes or collectives")
     own = tuple(sorted((name, quantity.value) for name, quantity in flatten_tables(tables, "", path.name)))

@@ -9,7 +9,7 @@ from typing import Any
 
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec
-from s2sim.experiment.costs import Cost, TooLargeError, collective_features, cost_of, refuse_too_large, run_features
+from s2sim.experiment.costs import TooLargeError, collective_features, refuse_too_large, run_features
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.run import run
 from s2sim.experiment.scenario.reducers import resolve_run
@@ -89,11 +89,6 @@ def job_features(job: Job) -> dict[str, float]:
         return run_features(scenario, [scenario.ranks_of(count) for count in spec.workers])
     except S2SimError:
         return {}
-
-
-def job_cost(job: Job) -> Cost:
-    """Return what a job takes by itself."""
-    return cost_of(job.spec.what, job_features(job))
 
 
 def compute_jobs(jobs: Sequence[Job]) -> list[Outcome]:

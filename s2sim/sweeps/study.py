@@ -13,10 +13,10 @@ from math import prod
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from s2sim.errors import OptionError, S2SimError, describe_problems, suggest_nearest
+from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.cluster_spec import ClusterSpec, options_of
 from s2sim.experiment.spec import RunSpec
-from s2sim.files import StrictFields, read_toml
+from s2sim.files import StrictFields, read_toml, validated
 from s2sim.tables import holds
 from s2sim.traffic.spec import CollectiveSpec
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps
@@ -57,25 +57,22 @@ class Study(StrictFields):
     @classmethod
     def load(cls, source: Path | str | Mapping[str, Any] | Study) -> Study:
         """Return the study of a TOML file, or of the same as a dictionary; `S2SimError` for anything else."""
-        from pydantic import TypeAdapter, ValidationError
-
         if isinstance(source, Study):
             return source
         value = dict(source) if isinstance(source, Mapping) else read_toml(Path(source), S2SimError)
         origin = "the study" if isinstance(source, Mapping) else source
         try:
             json.dumps(value)
-            return TypeAdapter(cls).validate_python(value)
         except (TypeError, ValueError, RecursionError) as error:
-            problem = describe_problems(error.errors(), "study") if isinstance(error, ValidationError) else str(error)
-            raise S2SimError(f"{origin} is not a study: {problem}") from None
+            raise S2SimError(f"{origin} is not a study: {error}") from None
+        return validated(cls, value, f"{origin} is not a study")
 
     def cells(self) -> list[Cell]:
         """Return the cells: every combination of the axes, or a sample, that meets the conditions."""
         base = self.base_fields()
         names = self.axis_names()
         fields_of_axes = zip(names, flat_fields(self.axes).values(), strict=False)
-        axes = [_Axis.of(name, value, _is_whole(self.what, name)) for name, value in fields_of_axes]
+        axes = [_Axis.of(name, value, _field_type(self.what, name)[2]) for name, value in fields_of_axes]
         lengths = {name: len(values) for name, values in self.zip.items()}
         if len(set(lengths.values())) > 1:
             raise OptionError(f"study: lists of [zip] have different lengths: {lengths}")
@@ -156,7 +153,7 @@ def make_spec(what: str, values: Mapping[str, Any]) -> ClusterSpec:
 
 def _field_value(what: str, name: str, value: Any) -> Any:
     """Return the value of a field: texts as on the command line, one value where several may be."""
-    parse, is_tuple = _field_type(what, name)
+    parse, is_tuple, _ = _field_type(what, name)
     read = parse(value) if parse is not None and isinstance(value, str) else value
     if is_tuple:
         return tuple(read) if isinstance(read, list | tuple) else (read,)
@@ -164,17 +161,11 @@ def _field_value(what: str, name: str, value: Any) -> Any:
 
 
 @lru_cache(maxsize=128)
-def _field_type(what: str, name: str) -> tuple[Callable[[str], Any] | None, bool]:
-    option = options_of(SPECS[what]).get(name)
+def _field_type(what: str, name: str) -> tuple[Callable[[str], Any] | None, bool, bool | None]:
+    """Return what reads a field's text, and whether it takes several and whole numbers; None for none of the spec."""
+    option, kind = options_of(SPECS[what]).get(name), get_type_hints(SPECS[what]).get(name)
     parse = option[1].parse if option is not None else parse_size_bytes if name == "size_bytes" else None
-    return parse, get_origin(get_type_hints(SPECS[what])[name]) is tuple
-
-
-@lru_cache(maxsize=128)
-def _is_whole(what: str, name: str) -> bool | None:
-    """Return whether a field of the spec takes whole numbers; None for what is no field of it."""
-    known = get_type_hints(SPECS[what]).get(name)
-    return None if known is None else int in (known, *get_args(known))
+    return parse, get_origin(kind) is tuple, None if kind is None else int in (kind, *get_args(kind))
 
 
 @lru_cache(maxsize=1024)

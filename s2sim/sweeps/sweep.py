@@ -20,6 +20,7 @@ from typing import Any, ParamSpec, TypeAlias, TypeVar
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.costs import ONCE, Cost, cost_of
+from s2sim.experiment.progress import SILENT, ProgressWatcher, tell
 from s2sim.experiment.recording_store import VARIABLE, recording_store
 from s2sim.provenance import content_hash, usable_cores
 from s2sim.sweeps.compute import Job, cell_key, compute_jobs, job_features, make_jobs
@@ -245,20 +246,6 @@ class SweepPlan:
         return Cost.of_all(costs)
 
 
-@dataclass(frozen=True, slots=True)
-class SweepProgress:
-    """How far a sweep is."""
-
-    done: int  # Cells that are finished, those of earlier sweeps included
-    cells: int
-    left_s: float | None  # From what the cells took so far; None as long as there are none
-    refusal: str | None  # The last one
-
-
-SweepWatcher: TypeAlias = Callable[[SweepProgress], None]
-"""Called about once a second."""
-
-
 def plan_sweep(study: Study, store: SweepStore, shard: tuple[int, int] = (1, 1)) -> SweepPlan:
     """Return the cells of a study, or of the one of several shards, and the jobs that are left."""
     cells = [(cell, cell_key(cell)) for cell in study.cells()]
@@ -277,7 +264,7 @@ def sweep(
     jobs: int | None = None,
     dask: str | None = None,
     shard: tuple[int, int] = (1, 1),
-    watcher: SweepWatcher | None = None,
+    progress: ProgressWatcher = SILENT,
 ) -> SweepResult:
     """Compute the cells of a study that are not in the store of a folder yet.
 
@@ -293,8 +280,8 @@ def sweep(
         Address of a dask.distributed scheduler, or ``local``, instead of processes of this machine.
     shard : (int, int)
         Number of this part, from 1, and of all parts, each with a store of its own, see `merge_shards`.
-    watcher : callable, optional
-        Called about once a second with a `SweepProgress`.
+    progress : ProgressWatcher, optional
+        Advances with each cell.
 
     Returns
     -------
@@ -308,6 +295,7 @@ def sweep(
     """
     study = Study.load(study)
     folder, text, sha256 = Path(out), json.dumps(asdict(study)), content_hash(asdict(study))
+    progress.start(0, "planning the cells")
     with closing(SweepStore(folder / store_name(shard))) as store:
         plan = plan_sweep(study, store, shard)
         store.begin(sha256, study.what, text, study.axis_names(), plan.cells)
@@ -315,7 +303,8 @@ def sweep(
         store.add([Outcome.without_answer(key, "refused", problem) for key, problem in refused])
         if plan.jobs:
             with closing(_make_engine(folder, jobs, dask, plan)) as engine:
-                _work(plan, store, engine, watcher)
+                _work(plan, store, engine, progress)
+        progress.stop()
     return SweepResult.load(folder / store_name(shard), sha256)
 
 
@@ -348,22 +337,19 @@ def _make_engine(folder: Path, jobs: int | None, dask: str | None, plan: SweepPl
     return InProcess(cache) if workers == 1 else Processes(workers, cache)
 
 
-def _work(plan: SweepPlan, store: SweepStore, engine: Engine, watcher: SweepWatcher | None) -> None:
+def _work(plan: SweepPlan, store: SweepStore, engine: Engine, progress: ProgressWatcher) -> None:
     size = max(1, min(_LARGEST_CHUNK[plan.study.what], len(plan.jobs) // (8 * engine.workers)))
     chunks = (plan.jobs[first : first + size] for first in range(0, len(plan.jobs), size))
-    left = sum(len(job.cells) for job in plan.jobs)
-    begun, done, refusal = time.monotonic(), 0, None
+    progress.start(sum(len(job.cells) for job in plan.jobs), "computing cells")
     running = _submit(engine, chunks, 2 * engine.workers)
     while running:
         several = engine.finished(_WAIT_S)
         for outcomes in several:
             store.add(outcomes)
-            done += len(outcomes)
-            refusal = next((each.reason for each in reversed(outcomes) if each.state != "done"), refusal)
+            for reason in dict.fromkeys(each.reason for each in outcomes if each.state != "done"):
+                tell(progress, f"not computed: {reason}")
+        progress.advance(sum(map(len, several)))
         running += _submit(engine, chunks, len(several)) - len(several)
-        if watcher is not None:
-            left_s = (time.monotonic() - begun) / done * (left - done) if done else None
-            watcher(SweepProgress(len(plan.cells) - left + done, len(plan.cells), left_s, refusal))
 
 
 def _submit(engine: Engine, chunks: Iterable[tuple[Job, ...]], most: int) -> int:

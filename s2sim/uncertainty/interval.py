@@ -18,7 +18,7 @@ import numpy as np
 from s2sim.arrays import Floats, Mask
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
 from s2sim.errors import S2SimError
-from s2sim.files import data_directory, read_text
+from s2sim.files import data_directory, read_text, validated
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.seeds import named_generator
 from s2sim.topology.cluster import Cluster
@@ -174,15 +174,9 @@ def error_model_path() -> Path:
 @cache
 def shipped_error_model() -> PredictionErrors:
     """Return the bands that travel with the program."""
-    from pydantic import TypeAdapter, ValidationError
-
     path = error_model_path()
-    try:
-        found = TypeAdapter(PredictionErrors).validate_json(read_text(path))
-    except ValidationError as error:
-        first = error.errors()[0]
-        where = ".".join(map(str, first["loc"]))
-        raise S2SimError(f"{path.name}, {where}: {first['msg']}; write it with s2sim dev validate --write") from None
+    refusal = f"{path.name}, which s2sim dev validate --write makes, is no error model"
+    found = validated(PredictionErrors, read_text(path).encode(), refusal, most=1)
     if found.version != VERSION:
         raise S2SimError(f"{path.name} has version {found.version}, not {VERSION}: run s2sim dev validate --write")
     return found

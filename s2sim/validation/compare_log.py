@@ -165,11 +165,7 @@ def compare_log(
         terms=tuple(scales),
         notes=(*notes, *compare_log_result.log_notes(spec, chosen.tables, cluster, rows)),
         provenance=run_record(
-            spec=spec.to_json(),
-            inputs={},
-            named=[spec.to_json(), chosen.log],
-            measured=["times of the log"],
-            assumed=["times simulated: on the topology of the spec"],
+            spec=spec.to_json(), inputs={}, named=[spec.to_json(), chosen.log], measured=["log"], assumed=["simulation"]
         ),
     )
 

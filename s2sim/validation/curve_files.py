@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-from pydantic import Field, TypeAdapter, ValidationError
+from pydantic import Field
 
 import s2sim
 from s2sim.errors import S2SimError
 from s2sim.experiment.progress import SILENT, ProgressWatcher
-from s2sim.files import StrictFields, data_directory, read_bytes, read_text, replace_file
+from s2sim.files import StrictFields, data_directory, read_bytes, read_text, replace_file, validated
 from s2sim.uncertainty import interval
 from s2sim.uncertainty.constant_fit import clear_constant_cache
 from s2sim.validation import validate_curves
@@ -194,10 +194,7 @@ def _set_up(machine: MeasuredMachine) -> dict[str, Any]:
 
 def read_sealed(file: Path) -> Sealed:
     """Return a sealed file; `S2SimError` for one that was changed, or is none."""
-    try:
-        sealed = TypeAdapter(Sealed).validate_json(read_text(file))
-    except ValidationError as error:
-        raise S2SimError(f"{file} is no file of sealed predictions: {error.errors()[0]['msg']}") from None
+    sealed = validated(Sealed, read_text(file).encode(), f"{file} is no file of sealed predictions", most=1)
     if sealed.digest() != sealed.sha256:
         raise S2SimError(f"{file}: its SHA-256 is not the one that it names: it was changed after it was sealed")
     return sealed

@@ -11,7 +11,7 @@ from typer.main import get_command
 
 from s2sim.cli import main as main_module
 from s2sim.cli.main import app
-from s2sim.cli.output import Bar
+from s2sim.cli.output import Bar, Log
 from s2sim.errors import S2SimWarning
 
 
@@ -211,6 +211,18 @@ def test_finished_results_stand_above_a_bar_of_long_work(capsys, monkeypatch):
     told = capsys.readouterr().err
     assert "8 workers, dense: 1 ms\n" in told
     assert "8 workers, fp16\\x1b[31m" in told
+
+
+def test_a_line_every_ten_seconds_tells_what_is_left(capsys, monkeypatch):
+    now_s = 0.0
+    monkeypatch.setattr("s2sim.cli.output.monotonic", lambda: now_s)
+    monkeypatch.setattr("s2sim.cli.output.LOG_EVERY_S", 10.0)
+    log = Log()
+    log.start(40, "computing cells")
+    now_s = 12.0
+    log.advance(10)
+    log.advance(1)
+    assert capsys.readouterr().err == "s2sim: computing cells, 10 of 40, 36 s left\n"
 
 
 def test_control_characters_of_a_warning_reach_no_terminal(s2sim, monkeypatch):

@@ -16,6 +16,7 @@ import pytest
 
 import s2sim
 from s2sim.errors import S2SimError
+from s2sim.experiment.progress import ProgressWatcher
 from s2sim.sweeps import sweep as sweep_module
 from s2sim.sweeps.store import FILE, SweepResult, SweepStore
 from s2sim.sweeps.study import Study
@@ -300,12 +301,13 @@ def test_dask_says_the_same_although_a_worker_is_killed(swept, tmp_path):
         pids = list(client.run(os.getpid).values())
         killed = []
 
-        def kill_one(progress):
-            if not killed and progress.done:
-                killed.append(pids[0])
-                os.kill(pids[0], signal.SIGKILL)
+        class KillOne(ProgressWatcher):
+            def advance(self, steps=1):
+                if not killed and steps:
+                    killed.append(pids[0])
+                    os.kill(pids[0], signal.SIGKILL)
 
-        found = s2sim.sweep(STUDY, out=tmp_path, dask=cluster.scheduler_address, watcher=kill_one)
+        found = s2sim.sweep(STUDY, out=tmp_path, dask=cluster.scheduler_address, progress=KillOne())
     assert killed
     assert found.to_csv() == swept.to_csv()
 
