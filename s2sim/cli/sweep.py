@@ -51,7 +51,8 @@ def sweep_command(
     Run it again to go on where it was interrupted: what is finished stays, what has changed is computed anew. The
     study's format is in docs/sweeps.md.
     """
-    from s2sim.sweeps.sweep import merge_shards, sweep
+    from s2sim.sweeps.store import SweepResult
+    from s2sim.sweeps.sweep import merge_shards, store_name, sweep
 
     if study == _MERGE:
         if folder is None or out is not None:
@@ -72,6 +73,8 @@ def sweep_command(
             result = sweep(study, out=out, jobs=jobs, dask=dask, shard=part, progress=progress)
         _show_end(result, quiet=quiet)
         return
+    with suppress(S2SimError):
+        _show_end(SweepResult.load(Path(out) / store_name(part)), quiet=True)
     show_line(f"Interrupted; s2sim sweep {study} --out {out} goes on.")
     raise typer.Exit(INTERRUPTED)
 
