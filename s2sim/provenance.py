@@ -18,7 +18,6 @@ from typing import Any
 import s2sim
 from s2sim.files import data_directory
 
-_PACKAGES = ("numpy", "scipy", "simpy", "safetensors", "pydantic")
 # Suffixes of code and of tables that decide what a run answers.
 _HASHED = (".py", ".toml", ".csv")
 
@@ -56,16 +55,13 @@ def _plugin_files() -> Iterator[Path]:
             yield Path(found.origin)
 
 
-_PARTS = re.compile("[=:,;]")
-
-
 def named_files(value: Any, folder: Path = Path(), *, follow: bool = True) -> dict[str, str]:
     """Return the hashes, by path, of files named in a JSON value, in options too; of TOML also of what it names."""
     if isinstance(value, Mapping):
         value = [*value.values()]
     if isinstance(value, list | tuple):
         return {path: found for item in value for path, found in named_files(item, folder, follow=follow).items()}
-    names = dict.fromkeys((value, *_PARTS.split(value))) if isinstance(value, str) else ()
+    names = dict.fromkeys((value, *re.split("[=:,;]", value))) if isinstance(value, str) else ()
     return {path: found for name in names for path, found in _file_hashes(name, folder, follow).items()}
 
 
@@ -114,7 +110,7 @@ def run_record(
         "environment": {
             "python": platform.python_version(),
             "platform": platform.platform(),
-            **{package: _version(package) for package in _PACKAGES},
+            **{package: _version(package) for package in ("numpy", "scipy", "simpy", "safetensors", "pydantic")},
             "kernels": f"numba {_version('numba')}" if find_spec("numba") else "numpy",
         },
     }

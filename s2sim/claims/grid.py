@@ -237,8 +237,7 @@ def normal_gradient(shapes: Iterable[tuple[int, ...]], seed: int = 0) -> Gradien
 
 def message_bytes(reducer: str, gradient: Gradient) -> int:
     """Return the bytes that one rank hands to collectives in one step, or in all of a reducer's period."""
-    ran = run_reducer(make_reducer(reducer), [gradient], seed=0)
-    return sum(call.bytes_by_rank[0] for call in ran.recording.calls)
+    return sum(call.bytes_by_rank[0] for call in run_reducer(make_reducer(reducer), [gradient], seed=0).recording.calls)
 
 
 @dataclass(frozen=True, slots=True)
@@ -284,5 +283,4 @@ def _sweep_scenario(spec: RunSpec, *, tables_only: bool) -> ReducerScenario:
     table = load_model(spec.model or spec.profile or "").table
     layers = tuple(group for group in table.layers if group.sparse)
     published = replace(table.published, parameters=sum(group.size for group in layers), within=0.0, tied=())
-    target = Model("tables", replace(table, layers=layers, published=published))
-    return replace(scenario, target=target, training=None)
+    return replace(scenario, target=Model("tables", replace(table, layers=layers, published=published)), training=None)

@@ -225,9 +225,7 @@ def on_both_bases(part: Part) -> Part:
         if effort.codec_as is not None:
             return part(effort, progress)
         kernels, published = (part(replace(effort, codec_as=basis), progress) for basis in _BASES)
-        as_published = tuple(
-            replace(table, title=f"{table.title}; {_BASES['published']}") for table in published.tables
-        )
+        as_published = tuple(replace(each, title=f"{each.title}; {_BASES['published']}") for each in published.tables)
         changed = tuple(new for old, new in zip(kernels.tables, as_published, strict=True) if old.rows != new.rows)
         claims = tuple(_on_both(*pair) for pair in zip(kernels.claims, published.claims, strict=True))
         return replace(kernels, claims=claims, tables=(*kernels.tables, *changed))

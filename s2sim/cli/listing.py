@@ -182,8 +182,7 @@ def _list_quantities(kind: str, name: str, json: str | None) -> None:
         quantities, summary, source = dict(found.quantities), summarise_part(found), found.source
     values = [(field, item.value, item.kind, item.source) for field, item in quantities.items()]
     items = [dict(zip(("field", "value", "kind", "source"), item, strict=True)) for item in values]
-    part = {"name": name, "summary": summary, "source": source, "quantities": items}
-    if not output.json_alone({kind: [part]}, json):
+    if not output.json_alone({kind: [{"name": name, "summary": summary, "source": source, "quantities": items}]}, json):
         output.show_paragraph(f"{name}: {summary}")
         shown = [(field, value_text(value), what, origin) for field, value, what, origin in values]
         output.show_quantities("Numbers", shown)
@@ -240,7 +239,6 @@ def schema_command(*, result: str = "run") -> None:
     output.write_json(schema_of(result), output.STDOUT)
 
 
-_TEXTS = ("name", "description", "source")
 _RANKS_SHOWN, _PAIRS_SHOWN = 16, 4
 
 topologies = group("topology")
@@ -296,7 +294,7 @@ def show_topology(
     numbers = [
         (item["field"], _value_text(item["value"]), item["kind"], item["source"] or "no source given")
         for item in described["quantities"]
-        if item["field"] not in _TEXTS
+        if item["field"] not in ("name", "description", "source")
     ]
     gpus = " ".join(map(str, cluster.gpu_of_rank[:_RANKS_SHOWN].tolist()))
     gpus += " ..." if cluster.workers > _RANKS_SHOWN else ""

@@ -94,9 +94,6 @@ def with_new_names(arguments: Sequence[str]) -> list[str]:
     return found
 
 
-_OF_TABLES = ("--format", "--from", "--to", "--factor")
-
-
 def _collective(line: list[str]) -> list[str]:
     """Return a line of ``collective`` with many sizes, or with a log, as one of its sub-command."""
     given = {part.partition("=")[0] for part in line}
@@ -106,7 +103,7 @@ def _collective(line: list[str]) -> list[str]:
         _say("collective --against LOG", "collective log LOG")
         log, rest = _taken(line[1:], "--against")
         return ["collective", "log", *log, *rest]
-    if given.isdisjoint(_OF_TABLES):
+    if given.isdisjoint(("--format", "--from", "--to", "--factor")):
         return line
     _say("collective --format nccl-tests", "collective table")
     return ["collective", "table", *_taken(line[1:], "--format")[1]]

@@ -23,7 +23,6 @@ Command = Callable[..., None]
 
 # Options of output, which are no part of an experiment.
 _FILES = ("--spec", "--json", "--png", "--plot", "--timeline", "--timeline-rank", "--goal", "--out")
-_OUTPUT = (*_FILES, "--show", "--quiet")
 
 
 @cache
@@ -69,8 +68,7 @@ def command(place: typer.Typer, name: str, **words: object) -> Callable[[Command
         def run(**values: Any) -> None:
             function(**values)
 
-        own = signature(function, eval_str=True).parameters.values()
-        parameters = [_described(each, texts, words) for each in own]
+        parameters = [_described(each, texts, words) for each in signature(function, eval_str=True).parameters.values()]
         for each in parameters:
             if each.name in texts.get("rare", ()):
                 each.default.hidden = True
@@ -260,7 +258,7 @@ def given_options(context: typer.Context) -> tuple[str, ...]:
         if source is not None and source.name == "COMMANDLINE":
             option = parameter.opts[0]
             given.append(option if option.startswith("-") else str(getattr(parameter, "metavar", option)))
-    return tuple(name for name in given if name not in _OUTPUT)
+    return tuple(name for name in given if name not in (*_FILES, "--show", "--quiet"))
 
 
 # Targets that may be standard output.

@@ -9,19 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
-from s2sim.cli import INTERRUPTED
+from s2sim.cli import INTERRUPTED, output
 from s2sim.cli.options import Experiment, check_targets, options_from, takes_tables
-from s2sim.cli.output import (
-    STDOUT,
-    TABLES,
-    show_grids,
-    show_line,
-    show_lines,
-    watching,
-    write_figure,
-    write_json,
-    write_tables,
-)
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.spec import RunSpec
 from s2sim.provenance import usable_cores
@@ -31,8 +20,6 @@ from s2sim.units import format_number_of
 if TYPE_CHECKING:
     from s2sim.sweeps.store import SweepResult
     from s2sim.sweeps.sweep import SweepPlan
-
-_MERGE = "merge"
 
 
 def sweep_command(
@@ -54,7 +41,7 @@ def sweep_command(
     from s2sim.sweeps.store import SweepResult
     from s2sim.sweeps.sweep import merge_shards, store_name, sweep
 
-    if study == _MERGE:
+    if study == "merge":
         if folder is None or out is not None:
             raise OptionError("sweep merge takes the folder of the shards, for example s2sim sweep merge rates")
         _show_end(merge_shards(folder), quiet=quiet)
@@ -69,13 +56,13 @@ def sweep_command(
         _show_plan(study, out, part, jobs or usable_cores())
         return
     with suppress(KeyboardInterrupt):
-        with watching(quiet=quiet) as progress:
+        with output.watching(quiet=quiet) as progress:
             result = sweep(study, out=out, jobs=jobs, dask=dask, shard=part, progress=progress)
         _show_end(result, quiet=quiet)
         return
     with suppress(S2SimError):
         _show_end(SweepResult.load(Path(out) / store_name(part)), quiet=True)
-    show_line(f"Interrupted; s2sim sweep {study} --out {out} goes on.")
+    output.show_line(f"Interrupted; s2sim sweep {study} --out {out} goes on.")
     raise typer.Exit(INTERRUPTED)
 
 
@@ -91,19 +78,19 @@ def _show_plan(study: str, out: str, part: tuple[int, int], processes: int) -> N
     refused = [cell for cell, _ in plan.cells if cell.spec is None]
     left = sum(len(job.cells) for job in plan.jobs)
     taken = f", {plan.cost(min(processes, len(plan.jobs))).text()}" if plan.jobs else ""
-    show_line(
+    output.show_line(
         f"{format_number_of(len(plan.cells), 'cell')}: {plan.finished} finished, {left} to compute in "
         f"{format_number_of(len(plan.jobs), 'run')} from {format_number_of(plan.recordings, 'set')} of recordings, "
         f"{len(refused)} refused{taken}."
     )
-    show_lines([f"Refused: cell {cell.number}: {cell.problem}" for cell in refused[:3]])
+    output.show_lines([f"Refused: cell {cell.number}: {cell.problem}" for cell in refused[:3]])
 
 
 def _show_end(result: "SweepResult", *, quiet: bool) -> None:
     counts = ", ".join(f"{count} {state}" for state, count in sorted(result.counts.items()))
-    show_line(f"{sum(result.counts.values())} cells: {counts}.")
+    output.show_line(f"{sum(result.counts.values())} cells: {counts}.")
     if not quiet:
-        show_line(f"s2sim results {result.path.parent} shows them; --csv FILE writes a row a cell and reducer.")
+        output.show_line(f"s2sim results {result.path.parent} shows them; --csv FILE writes a row a cell and reducer.")
 
 
 # Lines of a table on a terminal.
@@ -155,12 +142,12 @@ def results_command(
     """
     from s2sim.sweeps.store import SweepResult
 
-    written = TABLES.get({})
+    written = output.TABLES.get({})
     check_targets(json=json, png=png, **written)
     _check(cell=cell, where=where, sort=sort, rows=rows, columns=columns, value=value, plot=plot, png=png, **written)
     result = SweepResult.load(folder)
     if cell is not None:
-        write_json(result.details(cell), json or STDOUT)
+        output.write_json(result.details(cell), json or output.STDOUT)
         return
     table = result.table.select(where, sort)
     if plot is not None and png is not None:
@@ -168,13 +155,13 @@ def results_command(
     value = value or "speedup_vs_dense"
     if rows is not None:
         table = table.pivot(rows, columns or "reducer", value)
-    write_tables(lambda: table)
+    output.write_tables(lambda: table)
     if json is not None:
-        write_json(replace(result, table=table).to_json(), json)
-    if STDOUT in (json, *written.values()):
+        output.write_json(replace(result, table=table).to_json(), json)
+    if output.STDOUT in (json, *written.values()):
         return
     if json is not None or png is not None or any(written.values()):
-        show_line(f"{format_number_of(len(table.rows), 'row')} {'written' if png is None else 'drawn'}.")
+        output.show_line(f"{format_number_of(len(table.rows), 'row')} {'written' if png is None else 'drawn'}.")
     else:
         _show(result, table, rows, None if rows is None else value, every=where is not None or sort is not None)
 
@@ -199,7 +186,7 @@ def _draw(table: Table, plot: str, target: str) -> None:
         raise OptionError(f"--plot {plot}: give X,Y or X,Y,COLOUR, for example nic.rate,speedup_vs_dense")
     if len(names) == 2:  # no colour
         names.append("reducer" if any(row["reducer"] for row in table.rows) else "algorithm")
-    write_figure(chart_figure(table_chart(table, *map(table.known, names))), target)
+    output.write_figure(chart_figure(table_chart(table, *map(table.known, names))), target)
 
 
 def _show(result: "SweepResult", table: Table, rows: str | None, value: str | None, *, every: bool) -> None:
@@ -218,14 +205,14 @@ def _show(result: "SweepResult", table: Table, rows: str | None, value: str | No
         left_out = ("state", "reason", "chosen", "lower_bound_s")
         table = Table(tuple(name for name in table.columns if name not in left_out), kept)
     if table.rows:
-        show_grids([table_grid(Table(table.columns, table.rows[:_MOST_SHOWN]), title, value)])
+        output.show_grids([table_grid(Table(table.columns, table.rows[:_MOST_SHOWN]), title, value)])
     if len(table.rows) > _MOST_SHOWN:
-        show_line(f"{len(table.rows) - _MOST_SHOWN} more rows: --csv - has all, --where selects, --rows pivots.")
+        output.show_line(f"{len(table.rows) - _MOST_SHOWN} more rows: --csv - has all, --where selects, --rows pivots.")
     for row in refused[:_MOST_REFUSALS]:
-        show_line(f"Cell {row['cell']} {row['state']}: {row['reason']}.")
+        output.show_line(f"Cell {row['cell']} {row['state']}: {row['reason']}.")
     if len(refused) > _MOST_REFUSALS:
-        show_line(f"{len(refused) - _MOST_REFUSALS} more are in --csv -.")
+        output.show_line(f"{len(refused) - _MOST_REFUSALS} more are in --csv -.")
     if not table.rows and not refused:
-        show_line("No row meets the condition.")
+        output.show_line("No row meets the condition.")
     if missing := result.counts.get("missing", 0):
-        show_line(f"{missing} cells are not computed yet: run the sweep again.")
+        output.show_line(f"{missing} cells are not computed yet: run the sweep again.")

@@ -15,8 +15,6 @@ from s2sim.units import format_bytes, format_number_of
 
 _Layer: TypeAlias = tuple[str, LayerStatistics, LayerEntry | None]
 
-_FLOAT32_BYTES = 4
-
 
 def describe_extent(manifest: Manifest) -> str:
     """Return the numbers of ranks and steps."""
@@ -27,7 +25,7 @@ def _sizes(trace: AnyTrace) -> dict[str, int | None]:
     manifest, stored_bytes = trace.manifest, None
     if isinstance(trace, Trace):
         stored_bytes = sum((trace.directory / name).stat().st_size for name in manifest.files)
-    dense_bytes = _FLOAT32_BYTES * manifest.parameters
+    dense_bytes = 4 * manifest.parameters
     return {"parameters": manifest.parameters, "dense_bytes_per_rank": dense_bytes, "stored_bytes": stored_bytes}
 
 

@@ -171,5 +171,4 @@ class Bitmap:
         """Return 1.0 where a bit is set and 0.0 elsewhere, float32 of shape (n,)."""
         (support,) = payload.expect(self, "support")
         check_bitmap(support, payload.elements)
-        ones: Floats32 = np.unpackbits(support, count=payload.elements, bitorder="little").astype(np.float32)
-        return ones
+        return np.unpackbits(support, count=payload.elements, bitorder="little").astype(np.float32)

@@ -101,9 +101,8 @@ def unpack_integers(packed: Bits, bits: int, count: int) -> Array:
     numbers = np.empty(count, np.uint8)
     for start in range(0, count, _CHUNK):
         stop = min(count, start + _CHUNK)
-        numbers[start:stop] = _unpack_groups(packed[start * bits // _BYTE : packed_bytes(stop, bits)], bits)[
-            : stop - start
-        ]
+        part = packed[start * bits // _BYTE : packed_bytes(stop, bits)]
+        numbers[start:stop] = _unpack_groups(part, bits)[: stop - start]
     return numbers
 
 

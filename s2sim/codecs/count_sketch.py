@@ -61,8 +61,7 @@ def _compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
         from numba import njit
     except ImportError as error:
         raise S2SimError("backend numba needs numba: pip install 's2sim[numba]', or take backend numpy") from error
-    compiled: Callable[..., Any] = njit(nogil=True)(loop)
-    return compiled
+    return njit(nogil=True)(loop)
 
 
 # Numba widens products of 32-bit numbers to 64 bits; np.uint32 cuts them off again, as NumPy's arrays do.

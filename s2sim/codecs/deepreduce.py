@@ -51,8 +51,7 @@ class BloomFilter:
 
         It has -keys ln(rate) / (ln 2)^2 bits, of which half are set, and log2(1 / rate) hash functions.
         """
-        bits = ceil(-keys * log(rate) / log(2) ** 2)
-        return cls(max(1, bits), max(1, round(-log2(rate))), seed)
+        return cls(max(1, ceil(-keys * log(rate) / log(2) ** 2)), max(1, round(-log2(rate))), seed)
 
     def encode(self, keys: Ints) -> Bits:
         """Return the filter of some ``keys``, int64 of shape (k,), as uint8 of shape (ceil(bits / 8),)."""

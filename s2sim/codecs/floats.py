@@ -182,9 +182,7 @@ def round_to_dtype(array: Floats32, held: str) -> Array:
 
 def widen(array: Array) -> Array:
     """Return an array of a type of two bytes as float32, exactly; any other as it is."""
-    if array.dtype == BFLOAT16:
-        return from_bfloat16(array)
-    return from_half(array) if array.dtype == np.float16 else array
+    return from_bfloat16(array) if array.dtype == BFLOAT16 else from_half(array) if array.dtype == np.float16 else array
 
 
 Float8: TypeAlias = Literal["e4m3", "e5m2"]

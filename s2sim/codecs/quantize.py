@@ -154,8 +154,7 @@ def _scaled(values: Floats32, exponents: Ints16) -> Floats32:
     if np.abs(exponents).max(initial=0) > _FLOAT32_EXPONENT:
         half = exponents // 2
         return _scaled(_scaled(values, half), exponents - half)
-    scaled: Floats32 = values * np.ldexp(np.float32(1), exponents.astype(np.int32))[:, None]
-    return scaled
+    return values * np.ldexp(np.float32(1), exponents.astype(np.int32))[:, None]
 
 
 MAX_LEVELS = (1 << 15) - 1
@@ -303,8 +302,7 @@ def to_block_scaled(vector: Floats32, form: BlockForm) -> tuple[Bits, Bits]:
 def from_block_scaled(scales: Bits, codes: Bits, form: BlockForm) -> Floats32:
     """Return the elements of codes times the scales of their blocks, float32 of shape (n,)."""
     exponents = np.repeat(scales.astype(np.int32) - _SCALE_BIAS, BLOCK)[: len(codes)]
-    values: Floats32 = np.ldexp(_element_values(form).take(codes), exponents)
-    return values
+    return np.ldexp(_element_values(form).take(codes), exponents)
 
 
 @cache

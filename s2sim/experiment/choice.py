@@ -240,9 +240,7 @@ def rejected(row: Row, max_error: float | None) -> str | None:
         return "as bad as zeros"
     if row.residual_trend == "diverges":
         return "residuals diverge"
-    if max_error is not None and error > max_error and not row.exact:
-        return f"error over {max_error:g}"
-    return None
+    return f"error over {max_error:g}" if max_error is not None and error > max_error and not row.exact else None
 
 
 def exposed_share(dense: Row) -> float:

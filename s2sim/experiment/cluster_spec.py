@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 _PARSE = "parse"
 _DOC_LINE = re.compile(r"(.{1,92})(?: |$)")  # textwrap takes 2 ms at every start of a command
-_WHOLE = re.compile(r"[+-]?\d+")
 _MOST_WORKERS_DIGITS, _LONGEST_TEXT = 9, 40
 
 
@@ -98,7 +97,7 @@ def parse_workers(text: str) -> int:
     64
     """
     shown = repr(text) if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]!r}..."
-    if _WHOLE.fullmatch(text.strip()) is None:
+    if re.fullmatch(r"[+-]?\d+", text.strip()) is None:
         raise OptionError(f"--workers {shown} is not a whole number; for example --workers 64")
     if len(text.strip().lstrip("+-0")) > _MOST_WORKERS_DIGITS:
         raise OptionError(f"--workers {shown} is out of range; for example --workers 64")

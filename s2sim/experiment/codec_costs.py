@@ -30,7 +30,6 @@ about as many as the idealised kernel's."""
 TOPK_YEAR = 2022
 """When PyTorch 1.12 came: what a source of before measured ran the older one."""
 
-_YEAR = re.compile(r"\b(19|20)\d\d\b")
 VALUE_BYTES = 4
 _PS_PER_NS, _PS_PER_US = 10**3, 10**6
 
@@ -137,7 +136,7 @@ def codec_costs(reducer: Reducer, basis: CodecBasis, host_loop_ps: int = 0) -> C
     implementation, columns = implementation_of(reducer), int(reducer.options().get("rank", 0) or 0)
     if basis == "framework":
         return CodecCosts(loop_ps=host_loop_ps, operations_ps=implementation.operations_ps(columns))
-    years = [int(found[0]) for found in _YEAR.finditer(reducer.traits.source)]
+    years = [int(found[0]) for found in re.finditer(r"\b(19|20)\d\d\b", reducer.traits.source)]
     return replace(implementation_costs(implementation, max(years, default=None), columns), loop_ps=host_loop_ps)
 
 

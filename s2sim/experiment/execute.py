@@ -74,8 +74,7 @@ def mean_bytes(sent_bytes: int, recording: Recording) -> int:
 
 def schedule_traffic(replay: Replay, ranks: int) -> tuple[Ints, Ints]:
     """Return (sent, received) bytes of each rank with the algorithms that ran."""
-    launched = [(launch.ranks, launch.timed.schedule) for launch in replay.launches]
-    return _sum_traffic(launched, Schedule.traffic, ranks)
+    return _sum_traffic([(launch.ranks, launch.timed.schedule) for launch in replay.launches], Schedule.traffic, ranks)
 
 
 def _sum_traffic(

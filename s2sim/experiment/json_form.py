@@ -39,8 +39,7 @@ class JsonForm:
 
     def to_json(self) -> dict[str, Any]:
         """Return the value with the keys that other programs rely on."""
-        found: dict[str, Any] = _object(self)
-        return found
+        return _object(self)
 
 
 def json_keys(kind: type) -> dict[str, bool]:

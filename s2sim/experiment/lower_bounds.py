@@ -56,8 +56,7 @@ def communication_bound(
         bounds = [lower_bound((), cuts)]
         for ranks, lowered in group_by((plan.lowered[call] for call in calls), lambda each: each.ranks).items():
             own = cuts.within(ranks) if ranks else cuts
-            together = [demand for each in lowered for demand in each.demands]
-            bounds.append(lower_bound(together, own, assisted=assisted))
+            bounds.append(lower_bound([demand for each in lowered for demand in each.demands], own, assisted=assisted))
             bounds += [
                 _sum_bounds([lower_bound(step.demands, own, assisted=assisted) for step in each.steps])
                 for each in lowered

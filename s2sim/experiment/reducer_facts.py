@@ -22,7 +22,6 @@ from s2sim.reducers.script import Recording, count_rounds
 from s2sim.reducers.wrappers.error_feedback import Feedback
 
 _SECTION = re.compile(r"^(Attributes|Parameters|Examples|Raises|Notes)\n-+$", re.MULTILINE)
-_ENTRY = re.compile(r"^(\w+(?:, \w+)*) : (.+)$")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +82,7 @@ def _attribute_docs(cls: type) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     names: list[str] = []
     for line in _SECTION.split(section, maxsplit=1)[0].splitlines():
-        entry = _ENTRY.match(line)
+        entry = re.match(r"^(\w+(?:, \w+)*) : (.+)$", line)
         if entry is not None:
             names = entry[1].split(", ")
             found |= dict.fromkeys(names, (entry[2], ""))

@@ -175,9 +175,7 @@ def _record(
                 unit=lcm(1 if group.even else group.unit, whole.ranks if symmetric else 1),
                 least=max(1, min(least, gradient_scaling.MIN_ELEMENTS)),
             )
-            seed = whole.seed
-            if len(group.buckets) > 1:
-                seed = bucket_seed(whole.seed, [layer.name for layer in part])
+            seed = bucket_seed(whole.seed, [layer.name for layer in part]) if len(group.buckets) > 1 else whole.seed
             ran[seen], others = _run(left, whole, scaling, seed)
             refused += others
             left = [item for item in left if item.option_string in ran[seen].records]

@@ -17,8 +17,6 @@ from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.units import format_money, format_seconds
 
-_SAMPLES = 1_000_000
-
 
 @dataclass(frozen=True, slots=True)
 class TopologyRow:
@@ -154,7 +152,7 @@ def _rows(result: Result) -> list[TopologyRow]:
                 per_hour=None if price is None else price.per_hour,
                 currency=None if price is None else price.currency,
                 cost_of_1000=None if price is None else price.of_steps(time_s),
-                cost_of_million_samples=None if price is None or not rate else price.of(_SAMPLES / rate),
+                cost_of_million_samples=None if price is None or not rate else price.of(1_000_000 / rate),
             )
         )
     return rows

@@ -6,10 +6,10 @@ from typing import TypeAlias
 
 import numpy as np
 
-from s2sim.arrays import Array, Floats32
+from s2sim.arrays import Floats32
 from s2sim.errors import OptionError, TraceError
 from s2sim.gradients import law, read_trace
-from s2sim.gradients.gradient import Gradient, RowSparse
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse
 from s2sim.gradients.manifest import SCHEMA_VERSION, LayerEntry, Manifest, Origin
 from s2sim.gradients.statistics import check_place
 from s2sim.options import build, join_option_string, non_default, split_option_string
@@ -136,9 +136,7 @@ class SyntheticTrace:
     def gradient(self, step: int, rank: int) -> Gradient:
         """Return one rank's gradient of one step: float32, rows + values, then the dense layer if there is one."""
         check_place(self.name, self, step, rank)
-        layers: list[Array | RowSparse] = [
-            self._sparse_layer(step, rank, index) for index in range(self.options.layers)
-        ]
+        layers: list[Layer] = [self._sparse_layer(step, rank, index) for index in range(self.options.layers)]
         if self.options.dense:
             generator = named_generator(self.seed, "dense values", step, rank)
             layers.append(_draw(generator, self.options.tail, (self.options.dense,)))

@@ -160,8 +160,7 @@ def write_trace(
             dtype=dtype,
         )
         # Measured on what was written, so that the figures are those of the gradients any reader gets.
-        measured = trace_statistics(Trace(directory.name, partial, manifest))
-        manifest = dataclasses.replace(manifest, statistics=measured)
+        manifest = dataclasses.replace(manifest, statistics=trace_statistics(Trace(directory.name, partial, manifest)))
         text = json.dumps(dataclasses.asdict(manifest), indent=1, allow_nan=False, ensure_ascii=False)
         (partial / manifests.MANIFEST_NAME).write_text(text + "\n", encoding="utf-8")
         _move_into_place(partial, directory)

@@ -23,8 +23,6 @@ INTRA_NODE = "shared-memory"
 ANY_TRANSPORT = "any"
 """Every network without its own table."""
 
-_REDUCING_KINDS = ("all_reduce", "reduce", "reduce_scatter")
-_HALF_BYTES = 2
 # The second half of the rounds of these forwards sums, and rounds of both halves are equal: half of each message is
 # added.
 _GATHERED_AFTER = ("ring", "halving-doubling")
@@ -72,9 +70,9 @@ class HostLibraryProfile(ConstantsProfile):
         pattern, algorithm = sent.pattern, schedule.algorithm.partition(":")[0]
         result = self._transport_overheads(sent.bytes, inside_node(cluster, pattern), cluster)
         added = np.zeros(pattern.messages)
-        add = "memory.add_half" if schedule.demand.itemsize == _HALF_BYTES else "memory.add"
+        add = "memory.add_half" if schedule.demand.itemsize == 2 else "memory.add"
         add_Bps = self._constants[add]
-        if schedule.demand.kind in _REDUCING_KINDS:
+        if schedule.demand.kind in ("all_reduce", "reduce", "reduce_scatter"):
             half = schedule.demand.kind == "all_reduce" and algorithm in _GATHERED_AFTER
             added = sent.bytes / 2 if half else sent.bytes
         if cluster.shape.processors is not None:

@@ -213,9 +213,7 @@ def _gather_padded(request: CollectiveRequest) -> Executed:
 
 
 def _one_a_rank(kind: Kind, demand: Demand) -> tuple[Demand, ...]:
-    return tuple(
-        Demand(kind, (size,) * demand.ranks, demand.itemsize, root) for root, size in enumerate(demand.elements)
-    )
+    return tuple(Demand(kind, (n,) * demand.ranks, demand.itemsize, root) for root, n in enumerate(demand.elements))
 
 
 def _gather_by_broadcasts(request: CollectiveRequest) -> Executed:
@@ -285,10 +283,8 @@ def lower(request: CollectiveRequest, library: Library) -> LoweredCall:
     staged = request.demand if entry.does == "exchanged" else steps[-1].demands[0]
     out = LocalWork(host_syncs=1, to_host_bytes=staged.handed_in_bytes)
     back = LocalWork(to_gpu_bytes=result_bytes(staged))
-    copied = replace(steps[-1], before=steps[-1].before + out)
-    return replace(
-        lowered, steps=(*steps[:-1], copied), after=back + after, executes=f"{executes}, through host memory"
-    )
+    steps = (*steps[:-1], replace(steps[-1], before=steps[-1].before + out))
+    return replace(lowered, steps=steps, after=back + after, executes=f"{executes}, through host memory")
 
 
 def find_rule(request: CollectiveRequest, library: Library) -> LoweringRule:

@@ -52,9 +52,8 @@ class ActiveFlows:
 
     def __init__(self, capacity: Floats) -> None:
         nothing = Routes(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
-        self._table = as_lists(
-            enlarge_table(make_flow_table(nothing, np.zeros(0), capacity), _FLOWS, _FLOWS * _CROSSINGS)
-        )
+        empty = make_flow_table(nothing, np.zeros(0), capacity)
+        self._table = as_lists(enlarge_table(empty, _FLOWS, _FLOWS * _CROSSINGS))
         self._functions = PLAIN_FUNCTIONS
         self.flows: dict[int, ActiveFlow] = {}
         self._numbers = self._crossings = 0  # ever used

@@ -19,8 +19,7 @@ def round_up_ps(durations_ps: Floats) -> Ints:
     """Return durations rounded up to whole picoseconds, so that no time falls under its bandwidth lower bound."""
     if len(durations_ps) and not durations_ps.max() < MAX_PS:
         raise S2SimError(TOO_LONG)
-    whole: Ints = np.ceil(durations_ps - ROUNDING_PS).astype(np.int64)
-    return whole
+    return np.ceil(durations_ps - ROUNDING_PS).astype(np.int64)
 
 
 NETWORKS = ("fluid", "packet")

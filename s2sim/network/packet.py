@@ -80,9 +80,8 @@ class PacketNetwork(Network):
         self._now = int(self.env.now)
         for route, size_bytes, tag in zip(routes.tolist(), sizes_bytes.tolist(), tags.tolist(), strict=True):
             packets = max(ceil(size_bytes / self._packet_bytes), 1)
-            message = packet_queues.Message(
-                owner, tag, packets, packets, size_bytes - (packets - 1) * self._packet_bytes
-            )
+            last_bytes = size_bytes - (packets - 1) * self._packet_bytes
+            message = packet_queues.Message(owner, tag, packets, packets, last_bytes)
             self._lay_out(message, route)
             self._in_flight += 1
             self._release(message)

@@ -60,9 +60,8 @@ class BackgroundTraffic:
         size = np.array([float(self._size_bytes)])
         at_ps = float(env.now)
         while True:
-            for gap_ps, number in zip(
-                self._generator.exponential(self._gap_ps, _BATCH).tolist(), self._draw(), strict=True
-            ):
+            gaps_ps = self._generator.exponential(self._gap_ps, _BATCH).tolist()
+            for gap_ps, number in zip(gaps_ps, self._draw(), strict=True):
                 at_ps += gap_ps
                 yield env.timeout(round(at_ps) - int(env.now))
                 self._network.send(np.array([number]), size, owner, np.zeros(1, np.int64))
@@ -268,8 +267,7 @@ class TimeVaryingNetwork(FluidNetwork):
                 crossing = self.known.crossing(taken, change.links)
                 change.numbers.update(requested[crossing].tolist(), taken[crossing].tolist())
         (src, dst), why = self._joined(taken), " and ".join(self._why)
-        routes = reroute(self._router, self.known.take(taken), self._dead, pairs=(src, dst), why=why)
-        new = self.add_routes(routes)
+        new = self.add_routes(reroute(self._router, self.known.take(taken), self._dead, pairs=(src, dst), why=why))
         self.join(new, src, dst)
         self._instead[requested] = new
         self._instead[taken] = new

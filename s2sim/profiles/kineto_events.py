@@ -163,12 +163,9 @@ def _events(window: _Window, header: dict[str, Any]) -> Iterator[Any]:
         raise S2SimError(f"{window.path} is not a trace of PyTorch's profiler: it has no {EVENTS_KEY}")
 
 
-_OPERATORS = frozenset({"cpu_op", "operator"})
-_LAUNCHES = frozenset({"cuda_runtime", "cuda_driver", "runtime", "hip_runtime"})
 _ACCUMULATE, _NODE = "torch::autograd::AccumulateGrad", "autograd::engine::evaluate_function: "
 _MODULE = "nn.Module: "
 _LOOKUPS = frozenset({"aten::embedding", "aten::embedding_bag", "aten::_embedding_bag"})
-_SUMS = frozenset({"aten::add", "aten::add_"})
 _LATEST_US = 1e18
 # Kernels that multiply matrices: of cuBLAS, cuDNN, CUTLASS and flash attention. All others wait for the memory.
 _PRODUCTS = re.compile(r"gemm|convol|wgrad|dgrad|fprop|winograd|cutlass|xmma|nvjet|fmha|flash", re.IGNORECASE)
@@ -230,9 +227,9 @@ class Events:
         )
 
     def _take_span(self, kind: str, span: TraceSpan, arguments: dict[str, Any]) -> None:
-        if kind in _OPERATORS:
+        if kind in {"cpu_op", "operator"}:
             self._take_operator(span, arguments)
-        elif kind in _LAUNCHES:
+        elif kind in {"cuda_runtime", "cuda_driver", "runtime", "hip_runtime"}:
             if (number := _identifier(arguments, "correlation")) is not None:
                 self.launch_time.append(span.start)
                 self.launch_id.append(number)
@@ -264,7 +261,7 @@ class Events:
             shapes = _shapes(arguments) if name in _LOOKUPS else []
             if len(shapes) > 1:
                 self.looked_up[sequence] = math.prod(shapes[1])
-        elif name in _SUMS:
+        elif name in {"aten::add", "aten::add_"}:
             self.sum_start.append(span.start)
 
     def _take_kernel(self, span: TraceSpan, arguments: dict[str, Any]) -> None:
@@ -305,5 +302,4 @@ def _shapes(arguments: dict[str, Any]) -> list[tuple[int, ...]]:
     if not isinstance(dims, list):
         return []
     shapes = [tuple(dim) if isinstance(dim, list) else () for dim in dims]
-    whole = all(isinstance(length, int) and length >= 0 for shape in shapes for length in shape)
-    return shapes if whole else []
+    return shapes if all(isinstance(length, int) and length >= 0 for shape in shapes for length in shape) else []

@@ -12,7 +12,6 @@ from s2sim.errors import OptionError
 from s2sim.profiles.profile import ComputeProfile, TensorTiming
 
 _LAYER = re.compile(r"^(.*?)\.(\d+)\.")
-_TOKENS = re.compile(r"([\d,]+) tokens")
 _NORMALISES = re.compile(r"(^|[._])(ln|[a-z_]*norm)", re.IGNORECASE)
 # Attention's projections, together or one by one, and two matrices of the layers after it.
 _MIN_MATRICES = 4
@@ -43,7 +42,7 @@ class ShardedCompute:
 
 def transformer_shape(profile: ComputeProfile) -> TransformerShape | None:
     """Return the shape of a transformer (its hidden size is a side of each layer's matrices); else None."""
-    told = _TOKENS.search(profile.sample)
+    told = re.search(r"([\d,]+) tokens", profile.sample)
     for layer in _layers(profile.tensors):
         for tensor in layer:
             if _NORMALISES.search(tensor.name) and _is_layer(layer, tensor.size):
@@ -129,8 +128,7 @@ def layer_blocks(names: Sequence[str]) -> Ints:
     [-1, 0, 0, 1, -1]
     """
     found = [_LAYER.match(name) for name in names]
-    number = {each.groups(): 0 for each in found if each}
-    number = {key: at for at, key in enumerate(number)}
+    number = {key: at for at, key in enumerate(dict.fromkeys(each.groups() for each in found if each))}
     return np.array([number[each.groups()] if each else -1 for each in found], np.int64)
 
 

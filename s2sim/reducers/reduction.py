@@ -22,9 +22,7 @@ def leaves_of(payload: Contribution) -> list[Array | RowSparse]:
     """Return the arrays of a payload in the order in which they are packed."""
     if isinstance(payload, Gradient):
         return list(payload.layers)
-    if not isinstance(payload, tuple):
-        return [payload]
-    return [leaf for part in payload for leaf in leaves_of(part)]
+    return [leaf for part in payload for leaf in leaves_of(part)] if isinstance(payload, tuple) else [payload]
 
 
 def read_only(leaf: Any) -> Any:
@@ -48,9 +46,8 @@ def rebuild(payload: Contribution, leaves: Iterable[Any]) -> Any:
 
 def _refuse_wrapped(total: Array, before: Array, added: Array) -> None:
     """Raise `S2SimError` if an integer ``total`` of two others has wrapped around, on which NumPy is silent."""
-    signed = total.dtype.kind == "i"
     # A signed sum that has wrapped has another sign than both of its terms.
-    wrapped = ((total ^ before) & (total ^ added)) < 0 if signed else total < added
+    wrapped = ((total ^ before) & (total ^ added)) < 0 if total.dtype.kind == "i" else total < added
     if wrapped.any():
         raise S2SimError(
             f"a sum over ranks overflows {total.dtype}: take a wider type, or wraps=True where sums are modulo "

@@ -147,8 +147,7 @@ def all_alike(recording: Recording) -> bool:
         steps: list[object] = []
         for step in script:
             called = (step.call,) if isinstance(step, Post) else step.calls if isinstance(step, Wait) else ()
-            places = [numbers.setdefault(call, len(numbers)) for call in called]
-            steps.append((type(step), places) if called else step)
+            steps.append((type(step), [numbers.setdefault(call, len(numbers)) for call in called]) if called else step)
         return steps, [replace(recording.calls[call], ranks=()) for call in numbers]
 
     first, *others = map(done_by, recording.distinct_scripts)
@@ -190,9 +189,8 @@ class Rounds(NamedTuple):
 
 def count_rounds(recording: Recording) -> Rounds:
     """Return the rounds of a recording: the most of any rank, where ranks do unlike things."""
-    return max(
-        (_rounds(script, recording) for script in recording.distinct_scripts), key=lambda found: (sum(found[:2]), found)
-    )
+    each = (_rounds(script, recording) for script in recording.distinct_scripts)
+    return max(each, key=lambda found: (sum(found[:2]), found))
 
 
 def _rounds(script: Script, recording: Recording) -> Rounds:

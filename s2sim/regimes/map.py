@@ -30,8 +30,6 @@ LATENCIES = ("1us", "10us", "50us")
 MAX_ERROR = 0.1
 ROWS, WIDTH = 37500, 16
 
-_OPTIONS = {"densities": "--density", "overlaps": "--overlap", "rates": "--rate", "latencies": "--latency"}
-
 # The fields of the topology that the map varies.
 RATE_FIELD, LATENCY_FIELD = "nic.rate", "nic.latency"
 
@@ -82,7 +80,8 @@ class RegimeSpec(JsonForm):
             )
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed} must not be negative")
-        for name, flag in _OPTIONS.items():
+        flags = {"densities": "--density", "overlaps": "--overlap", "rates": "--rate", "latencies": "--latency"}
+        for name, flag in flags.items():
             if not getattr(self, name):
                 raise OptionError(f"{flag} was given no value: give one or several, separated by commas")
         for override in self.overrides:

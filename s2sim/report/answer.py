@@ -185,10 +185,9 @@ def _answer_title(rows: Sequence[Row]) -> str:
 def break_even_grids(result: Result) -> list[Grid]:
     """Return the rates, mini-batches and numbers of workers at which each reducer pays, if they are known."""
     verdict = result.verdict
-    pays = [*verdict.pays.items(), *((item.reducer, f"pays {item.text}") for item in verdict.pays_over)]
     grid = tabulate(
         f"break-even with dense, {fmt.workers_with_mark(result.results[-1])}",
-        pays,
+        [*verdict.pays.items(), *((item.reducer, f"pays {item.text}") for item in verdict.pays_over)],
         text_column("reducer", lambda item: item[0]),
         text_column("when", lambda item: item[1]),
     )
@@ -280,8 +279,7 @@ def price_lines(result: Result) -> list[str]:
 def result_text(result: Result) -> str:
     """Return the first screen as plain text of 80 columns."""
     grid, below = result_table(result)
-    after = [*below, *about_lines(result), *fmt.note_lines(result.caveats)]
-    return lines_text(verdict_lines(result), [grid], after)
+    return lines_text(verdict_lines(result), [grid], [*below, *about_lines(result), *fmt.note_lines(result.caveats)])
 
 
 def lines_text(before: Sequence[str], grids: Sequence[Grid], after: Sequence[str]) -> str:

@@ -141,7 +141,6 @@ def log_comparison_grid(result: LogComparisonResult) -> Grid:
     def measured_by(row: ComparedRow) -> str:
         return fmt.UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
 
-    known = any(row.measured_algorithm for row in result.rows)
     return tabulate(
         "simulated beside measured",
         result.rows,
@@ -152,7 +151,7 @@ def log_comparison_grid(result: LogComparisonResult) -> Grid:
         number_column("ln", lambda row: f"{row.log_error:+.2f}"),
         number_column("busbw\nmeasured\n(GB/s)", lambda row: f"{row.measured_busbw_Bps / 1e9:.2f}"),
         number_column("busbw\nsimulated\n(GB/s)", lambda row: f"{row.simulated_busbw_Bps / 1e9:.2f}"),
-        text_column("measured\nby", measured_by) if known else None,
+        text_column("measured\nby", measured_by) if any(row.measured_algorithm for row in result.rows) else None,
         text_column("simulated\nby", lambda row: f"{row.algorithm} {row.protocol}".rstrip()),
     )
 

@@ -154,10 +154,9 @@ def _time_chart(rows: Sequence[Row]) -> dict[str, Any]:
     def spans(row: Row) -> Spans:
         of: Any = iteration_of(row) if simulated else row.time_s
         lengths = {part: getattr(of, part.replace(" ", "_")) for part in colours}
-        ends = pairwise(accumulate(lengths.values(), initial=0.0))
         return [
             (part, *ends_, f"{part}: {format_seconds(lengths[part])}")
-            for part, ends_ in zip(lengths, ends, strict=True)
+            for part, ends_ in zip(lengths, pairwise(accumulate(lengths.values(), initial=0.0)), strict=True)
         ]
 
     def text(row: Row) -> str:
@@ -279,5 +278,4 @@ def table_charts(table: Table) -> list[dict[str, Any]]:
     if not {"size_bytes", "time_s"} <= set(table.columns) or len({row["size_bytes"] for row in table.rows}) < 2:
         return []
     points = [(row["size_bytes"], row["time_s"]) for row in table.rows if row["time_s"]]
-    size = Quantity("size", format_bytes)
-    return [line_chart("Time by size", size, TIME, {"time": points}, log_x=True, log_y=True)]
+    return [line_chart("Time by size", Quantity("size", format_bytes), TIME, {"time": points}, log_x=True, log_y=True)]

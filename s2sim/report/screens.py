@@ -103,14 +103,13 @@ def screen_report(result: Any, screen: Screen, command: str | None = None) -> Re
 
     charts_of: dict[str, Callable[[Any], list[dict[str, Any]]]] = {"train": train_charts, "validate": curve_charts}
     make = charts_of.get(result.answers)
-    charts = table_charts(result.table()) if make is None else make(result)
     return Report(
         f"s2sim {result.answers}: {next(iter(filter(None, map(str.strip, screen.brief or screen.before))), '')}",
         screen.before,
         screen.grids,
         screen.after,
         script=screen.script,
-        charts=charts,
+        charts=table_charts(result.table()) if make is None else make(result),
         provenance=[f"s2sim {s2sim.__version__}."],
         command=command,
         aligned=True,
@@ -172,9 +171,7 @@ def result_page(result: Any, command: str | None = None) -> str:
         return page(Report(title, [], [table_grid(result)], charts=charts, provenance=made_by, command=command))
     if result.answers == "run":
         return page(run_report(result, command))
-    if result.answers == "paper":
-        return papers_page(result)
-    return page(screen_report(result, screen_of(result), command))
+    return papers_page(result) if result.answers == "paper" else page(screen_report(result, screen_of(result), command))
 
 
 def papers_page(result: PapersResult) -> str:

@@ -88,13 +88,11 @@ def short_names(reducers: Sequence[str]) -> dict[str, str]:
     {'union': 'union', 's2:error=0.1,warm=true': 's2 (warm)', 'topk:density=0.1': 'topk:density=0.1', \
 'topk:density=0.01': 'topk:density=0.01'}
     """
-
-    def shorten(text: str) -> str:
+    short = {}
+    for text in reducers:
         name, options = split_option_string(text)
         switches = [key for key, value in options.items() if value == "true"]
-        return f"{name} ({', '.join(switches)})" if switches else name
-
-    short = {text: shorten(text) for text in reducers}
+        short[text] = f"{name} ({', '.join(switches)})" if switches else name
     count = Counter(short.values())
     return {text: name if count[name] == 1 else text for text, name in short.items()}
 
@@ -150,8 +148,7 @@ def _samples_column(rows: Sequence[TopologyRow | AdviceCell]) -> TableColumn[Top
 
 def regimes_screen(result: RegimeMap) -> Screen:
     """Return the winners by rate, latency, density and overlap."""
-    names = names_line(result.spec.reducers)
-    after = ["", *filter(None, [names]), *fmt.note_lines(result.notes), "", result.summary]
+    after = ["", *filter(None, [names_line(result.spec.reducers)]), *fmt.note_lines(result.notes), "", result.summary]
     return Screen([result.cluster], regime_grids(result), after, [result.summary])
 
 

@@ -103,9 +103,7 @@ def check_listing(places: int, lines: int, what: str = "listing") -> None:
 
 def place_name(place: int | None, ranks: int) -> str:
     """Return the name of a rank, a helper or a switch."""
-    if place is None:
-        return "switch"
-    return str(place) if place < ranks else f"helper {place - ranks}"
+    return "switch" if place is None else str(place) if place < ranks else f"helper {place - ranks}"
 
 
 def schedule_lines(steps: Sequence[ScheduleStepRow], messages: Sequence[MessageRow], *, ranks: int) -> list[str]:
@@ -145,13 +143,12 @@ def _message_lines(messages: Sequence[MessageRow], times: int, ranks: int) -> li
     rows = []
     for (src, dst, _), each in by_pair.items():
         shown = sorted(each, key=lambda message: message.time)[:SHOWN_TIMES]
-        carried = [spans_text(message.spans, most=_SHOWN_SPANS) for message in shown]
         rows.append(
             [
                 f"{place_name(src, ranks)} -> {place_name(dst, ranks)}",
                 format_bytes(each[0].size_bytes),
                 " or ".join(sorted({"add" if message.adds else "replace" for message in shown})),
-                *carried,
+                *[spans_text(message.spans, most=_SHOWN_SPANS) for message in shown],
                 *(["..."] if times > SHOWN_TIMES else []),
             ]
         )

@@ -207,9 +207,7 @@ def constant_text(value: float, unit: str) -> str:
     >>> constant_text(8.4e-6, "s"), constant_text(0.915, "share")
     ('8.4 us', '0.915')
     """
-    if unit == "s":
-        return f"{value * 1e6:.3g} us"
-    return f"{value / 1e9:.3g} GB/s" if unit == "B/s" else f"{value:.3f}"
+    return f"{value * 1e6:.3g} us" if unit == "s" else f"{value / 1e9:.3g} GB/s" if unit == "B/s" else f"{value:.3f}"
 
 
 def curves_grid(title: str, curves: Sequence[CurveErrors]) -> Grid:

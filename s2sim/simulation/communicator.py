@@ -62,9 +62,8 @@ def one_stands_for_all(recording: Recording, plan: Plan, timer: Timer) -> bool:
         [timer.within(each.ranks).time(merge_into_launch(step.demands)).duration_ps for step in each.steps]
         for each in lowered
     ]
-    first, *others = (
-        [timed[step.call] for step in script if isinstance(step, Post)] for script in recording.distinct_scripts
-    )
+    scripts = recording.distinct_scripts
+    first, *others = ([timed[step.call] for step in script if isinstance(step, Post)] for script in scripts)
     return all(each == first for each in others)
 
 

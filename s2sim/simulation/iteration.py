@@ -290,7 +290,6 @@ class _IterationReplay:
             freed = ended
             if settings.waits_for_all or iteration == len(ranks.slower) - 1:
                 yield env.all_of(ended[: self._buckets])
-            # Else each bucket has its share.
             if compute.optimizer_ps and (settings.waits_for_all or not exchanges):
                 yield ranks.device.run("optimizer", ceil(compute.optimizer_ps * ranks.optimizer[iteration]))
             if count := len(self._gathers.after_step):

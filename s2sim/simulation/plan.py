@@ -97,9 +97,8 @@ def make_plan(recording: Recording, library: Library = IDEAL) -> Plan:
     # Buckets of equal layers share their calls.
     calls = {id(call): call for call in recording.calls}
     lowered = {key: replace(lower(to_request(call), library), ranks=call.ranks) for key, call in calls.items()}
-    return Plan(
-        tuple(lowered[id(call)] for call in recording.calls), library.groups, library.in_flight, library.profile
-    )
+    in_order = tuple(lowered[id(call)] for call in recording.calls)
+    return Plan(in_order, library.groups, library.in_flight, library.profile)
 
 
 class Watcher(Protocol):

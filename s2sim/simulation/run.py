@@ -14,18 +14,7 @@ import simpy
 from s2sim.arrays import as_intervals, is_covered
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
-from s2sim.reducers.script import (
-    AwaitGradient,
-    Call,
-    HostSync,
-    Phase,
-    Post,
-    Recording,
-    Script,
-    Wait,
-    Work,
-    representative_ranks,
-)
+from s2sim.reducers import script as scripts
 from s2sim.simulation.communicator import Communicators, CompletedCalls, Launch
 from s2sim.simulation.faults import fault
 from s2sim.simulation.plan import Plan, Watcher, make_plan, work_ps
@@ -46,7 +35,7 @@ class Runner(Protocol):
     def wait(self, event: simpy.Event) -> Passing:
         """Wait for collectives."""
 
-    def work(self, work: Work) -> Passing:
+    def work(self, work: scripts.Work) -> Passing:
         """Do work of the codec."""
 
     def synchronise(self) -> Passing:
@@ -61,17 +50,17 @@ class Runner(Protocol):
 
 def run_script(
     env: simpy.Environment,
-    script: Script,
-    calls: Sequence[Call],
+    script: scripts.Script,
+    calls: Sequence[scripts.Call],
     communicators: Communicators | RankCommunicator,
     runner: Runner,
     first_call: int = 0,
 ) -> Passing:
     """Run a script with calls numbered from ``first_call``; a size known only from data first waits for the GPU."""
     for step in script:
-        if isinstance(step, Work):
+        if isinstance(step, scripts.Work):
             yield from runner.work(step)
-        elif isinstance(step, Post):
+        elif isinstance(step, scripts.Post):
             if calls[step.call].size_from_data:
                 yield from runner.synchronise()
             call = first_call + step.call
@@ -80,9 +69,9 @@ def run_script(
             communicators.post(call, runner.ranks)
             if released is not None:
                 yield from runner.wait(released)
-        elif isinstance(step, HostSync):
+        elif isinstance(step, scripts.HostSync):
             yield from runner.synchronise()
-        elif isinstance(step, AwaitGradient):
+        elif isinstance(step, scripts.AwaitGradient):
             yield from runner.await_gradient()
         else:
             left = [done for call in step.calls if not (done := communicators.done[first_call + call]).processed]
@@ -101,19 +90,19 @@ def run_until(env: simpy.Environment, over: simpy.Event) -> bool:
 class RankWork(NamedTuple):
     """What equal ranks did: their script, and phase, start and end in picoseconds of each piece of work."""
 
-    script: Script
-    spent: tuple[tuple[Phase, int, int], ...]
+    script: scripts.Script
+    spent: tuple[tuple[scripts.Phase, int, int], ...]
 
-    def work_ps(self, phase: Phase) -> int:
+    def work_ps(self, phase: scripts.Phase) -> int:
         """Return all work of a phase, hidden or not."""
         return sum(end_ps - start_ps for other, start_ps, end_ps in self.spent if other == phase)
 
-    def exposed_ps(self, phase: Phase, completed: Sequence[CompletedCalls]) -> int:
+    def exposed_ps(self, phase: scripts.Phase, completed: Sequence[CompletedCalls]) -> int:
         """Return the work of a phase at positive times during which none of the ranks' collectives was in flight."""
         work = as_intervals([(max(start, 0), end) for other, start, end in self.spent if other == phase])
         if not len(work):
             return 0
-        posted = {step.call for step in self.script if isinstance(step, Post)}
+        posted = {step.call for step in self.script if isinstance(step, scripts.Post)}
         own = as_intervals([(each.start_ps, each.end_ps) for each in completed if posted.intersection(each.calls)])
         points = np.unique(np.concatenate([work, own]))
         return int(np.diff(points)[is_covered(work, points) & ~is_covered(own, points)].sum())
@@ -154,7 +143,7 @@ class Replay:
         """The same of work on what it has received."""
         return self._exposed[1]
 
-    def work_ps(self, phase: Phase) -> int:
+    def work_ps(self, phase: scripts.Phase) -> int:
         """Return all of its GPU work of a phase, hidden or not."""
         return self._exposed[2].work_ps(phase) // self.steps
 
@@ -169,11 +158,11 @@ class _RankClass:
     env: simpy.Environment
     gpu: Gpu
     pcie: LinkSpec | None
-    script: Script
+    script: scripts.Script
     factor: float
     delay_ps: int
     ranks: int = 0
-    spent: list[tuple[Phase, int, int]] = field(default_factory=list)  # phase, start and end in picoseconds
+    spent: list[tuple[scripts.Phase, int, int]] = field(default_factory=list)  # phase, start and end in picoseconds
     waiting: bool = False
     finish_ps: int = -1
 
@@ -181,7 +170,7 @@ class _RankClass:
     def quiet(self) -> bool:
         return self.waiting or self.finish_ps >= 0
 
-    def work(self, work: Work) -> Passing:
+    def work(self, work: scripts.Work) -> Passing:
         duration, now = ceil(work_ps(work, self.gpu, self.pcie) * self.factor), int(self.env.now)
         self.spent.append((work.phase, now, now + duration))
         yield self.env.timeout(duration)
@@ -200,7 +189,7 @@ class _RankClass:
     def posted(self, call: int) -> None:
         """Ignore the time of posting."""
 
-    def run(self, calls: Sequence[Call], communicators: Communicators) -> Passing:
+    def run(self, calls: Sequence[scripts.Call], communicators: Communicators) -> Passing:
         if self.delay_ps:
             yield self.env.timeout(self.delay_ps)
         yield from run_script(self.env, self.script, calls, communicators, self)
@@ -208,7 +197,7 @@ class _RankClass:
 
 
 def replay(
-    recording: Recording,
+    recording: scripts.Recording,
     timer: Timer,
     gpu: Gpu,
     plan: Plan | None = None,
@@ -228,9 +217,8 @@ def replay(
         raise S2SimError(f"a recording of {recording.workers} ranks cannot be replayed on {timer.workers} workers")
     plan = plan or make_plan(recording)
     timer = timer.with_profile(plan.profile)
-    before = {
-        id(script): _before_gradient(script) for script in {id(each): each for each in recording.scripts}.values()
-    }
+    by_id = {id(script): script for script in recording.scripts}
+    before = {number: _before_gradient(script) for number, script in by_id.items()}
     early = replace(recording, scripts=tuple(before[id(script)] for script in recording.scripts))
     start_ps = 0
     if any(early.scripts):
@@ -238,10 +226,9 @@ def replay(
     env = simpy.Environment(initial_time=start_ps)
     cluster = timer.cluster
     factors, late_ps = fault.straggler_delays(faults, recording.workers)
-    late_ps = late_ps + np.rint((factors - 1) * (compute_ps or 0)).astype(np.int64)
     # A rank that is late in every step adds up its delays until the exchange.
-    late_ps = late_ps * recording.steps
-    kinds = list(zip(representative_ranks(recording.scripts), factors.tolist(), late_ps.tolist(), strict=True))
+    late_ps = (late_ps + np.rint((factors - 1) * (compute_ps or 0)).astype(np.int64)) * recording.steps
+    kinds = list(zip(scripts.representative_ranks(recording.scripts), factors.tolist(), late_ps.tolist(), strict=True))
     by_kind = {
         kind: _RankClass(env, gpu, cluster.shape.pcie, recording.scripts[kind[0]], *kind[1:], ranks=ranks)
         for kind, ranks in Counter(kinds).items()
@@ -262,8 +249,7 @@ def replay(
         disturbance=disturbance,
         slowest=float(factors.max(initial=1.0)),
     )
-    over = env.all_of([env.process(each.run(recording.calls, communicators)) for each in classes])
-    run_until(env, over)
+    run_until(env, env.all_of([env.process(each.run(recording.calls, communicators)) for each in classes]))
     if any(rank_class.finish_ps < 0 for rank_class in classes):
         missing = zip(recording.calls, communicators.missing, strict=True)
         labels = ", ".join(repr(call.label) for call, left in missing if 0 < left < len(call.elements))
@@ -283,9 +269,9 @@ def replay(
     return Replay(total_ps, launches, completed, effects, recording.steps, slowest)
 
 
-def _before_gradient(script: Script) -> Script:
+def _before_gradient(script: scripts.Script) -> scripts.Script:
     """Return the part of a script before it needs the gradient, and the wait for its collectives."""
-    if AwaitGradient() not in script:
+    if scripts.AwaitGradient() not in script:
         return ()
-    part = script[: script.index(AwaitGradient())]
-    return (*part, Wait(tuple(step.call for step in part if isinstance(step, Post))))
+    part = script[: script.index(scripts.AwaitGradient())]
+    return (*part, scripts.Wait(tuple(step.call for step in part if isinstance(step, scripts.Post))))

@@ -92,8 +92,7 @@ class SkewedCommunicator:
     def run(self) -> None:
         """Simulate all ranks until none has anything left to do, or all wait for what others never post."""
         while able := [rank for rank in self.of_rank if rank.reaches(())]:
-            first = min(able, key=lambda rank: int(rank.env.now))
-            calls = first.chosen
+            calls = min(able, key=lambda rank: int(rank.env.now)).chosen
             if sum(rank.reaches(calls) for rank in self.of_rank) < len(self.of_rank):
                 return
             self.ordered.update(calls)

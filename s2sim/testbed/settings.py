@@ -15,7 +15,6 @@ from s2sim.units import parse_option, parse_rate_Bps, parse_size_bytes
 
 REDUCERS = ("dense", "fp16", "union", "gather-rows", "owner-reduce", "topk", "s2", "s2-exact")
 HOOKS = ("dense", "torch:fp16", "fp16", "powersgd:rank=4", "topk:density=0.01")
-_NODES = re.compile(r"([1-9]\d{0,5})x([1-9]\d{0,5})")
 COLLECTIVES_BY_DEFAULT = ("all_reduce", "all_gather", "all_to_all")
 
 
@@ -56,7 +55,7 @@ def parse_nodes(text: str) -> tuple[int, int]:
     >>> parse_nodes("2x4")
     (8, 2)
     """
-    match = _NODES.fullmatch(text)
+    match = re.fullmatch(r"([1-9]\d{0,5})x([1-9]\d{0,5})", text)
     if match is None:
         raise OptionError(f"--nodes {text!r}: write nodes x workers of each, for example 2x4")
     return int(match[1]) * int(match[2]), int(match[1])

@@ -87,10 +87,8 @@ def check_lengths(reducer: Reducer, ranks: int) -> None:
     """Check that each rank's script has the bytes of the arrays that it posts."""
     measured = [MeasuredReducer(instance) for instance in make_instances(reducer, ranks)]
     _, recording = run_group(measured, example_gradients(ranks))
-    for rank, (instance, recorded) in enumerate(zip(measured, payload_bytes(recording).tolist(), strict=True)):
-        require(
-            instance.posted == recorded, f"rank {rank} posts {instance.posted} bytes, and its script has {recorded}"
-        )
+    for rank, (own, recorded) in enumerate(zip(measured, payload_bytes(recording).tolist(), strict=True)):
+        require(own.posted == recorded, f"rank {rank} posts {own.posted} bytes, and its script has {recorded}")
 
 
 def is_costed(reducer: Reducer, ranks: int) -> bool:

@@ -63,7 +63,6 @@ class Cuts:
 
 PLACEMENTS = ("linear", "round-robin", "random")
 
-_FILE_ENDINGS = (".txt", ".csv", ".json")
 # A GPU number, or a node and the number of a GPU on it; more digits than this name no GPU of any cluster.
 _LINE = re.compile(r"([0-9]{1,12})(?:(?:\s*,\s*|\s+)([0-9]{1,12}))?")
 
@@ -94,7 +93,7 @@ def place_ranks(layout: Layout, placement: str, *, seed: int = 0) -> Ints:
         # Sorting raw draws, not Generator.permutation: NumPy promises that the raw stream stays what it is.
         draws = np.random.PCG64(np.random.SeedSequence([seed, *b"placement"])).random_raw(layout.workers)
         return np.argsort(draws, kind="stable").astype(np.int64)
-    if "/" in placement or placement.endswith(_FILE_ENDINGS):
+    if "/" in placement or placement.endswith((".txt", ".csv", ".json")):
         return _read_placement(user_path(placement, TopologyError), layout)
     # A name wins over a file in the working directory.
     if placement and os.path.lexists(placement):

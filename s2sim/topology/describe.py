@@ -127,9 +127,7 @@ def _node_text(count: int, node: NodeSpec) -> str:
 def summary_line(cluster: Cluster) -> str:
     """Return one line: GPUs and links of a node, its interfaces, the fabric, the longest latency, what is assumed."""
     nodes = cluster.layout.node_set
-    used = [
-        (nodes.specs[number], count) for number, count in zip(*np.unique(nodes.spec, return_counts=True), strict=True)
-    ]
+    used = [(nodes.specs[kind], count) for kind, count in zip(*np.unique(nodes.spec, return_counts=True), strict=True)]
     parts = [" + ".join(_node_text(count, node) for node, count in used)]
     if (last := int(nodes.gpus_in_use[-1])) < nodes.specs[nodes.spec[-1]].gpus:
         parts.append(f"{last} in use{' on the last' if nodes.count > 1 else ''}")

@@ -143,8 +143,7 @@ class Routes:
         """Return what its links give each transfer alone, float64 of shape (m,), in the unit of ``capacity``."""
         if not len(self.latency_ps):
             return np.zeros(0)
-        rates: Floats = np.minimum.reduceat(capacity[self.links] / self.weights, self.offsets[:-1])
-        return rates
+        return np.minimum.reduceat(capacity[self.links] / self.weights, self.offsets[:-1])
 
     def with_limits_as_links(self, first: int) -> "tuple[Routes, Floats]":
         """Return the routes with every limit as a dedicated link, numbered from ``first``, and the rates of these."""

@@ -14,7 +14,6 @@ from s2sim.topology.quantity import FieldReader, Quantity, read_quantity
 from s2sim.units import PS_PER_S, parse_time_ps
 
 _DEFAULTS = "defaults"
-_TEXTS = ("description", "source", "kind", "like", "names")
 Table = dict[str, Any]
 
 
@@ -51,7 +50,7 @@ class HardwareTables:
         found: dict[str, Quantity] = {}
         for table in self._chain(section, name):
             for key, raw in table.items():
-                if key in _TEXTS or key in found:
+                if key in ("description", "source", "kind", "like", "names") or key in found:
                     continue
                 plain = not isinstance(raw, dict) and "kind" in table
                 stated = {"value": raw, "kind": table["kind"], "source": table.get("source", "")} if plain else raw

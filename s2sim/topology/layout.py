@@ -29,8 +29,7 @@ def sum_by_group(rate_Bps: Floats, group: Ints, groups: int) -> Floats:
     chosen = group >= 0
     if len(rate_Bps) and (rate_Bps == rate_Bps[0]).all():
         # A product, which unlike a long sum is rounded once.
-        product: Floats = np.bincount(group[chosen], minlength=groups) * np.float64(rate_Bps[0])
-        return product
+        return np.bincount(group[chosen], minlength=groups) * np.float64(rate_Bps[0])
     return accumulate_by_group(group[chosen], rate_Bps[chosen], groups)
 
 
@@ -142,8 +141,7 @@ class Layout(ABC):
     def switch_links(self, fabric: Fabric) -> Mask:
         """Return a mask of the links between two switches, shape (links,)."""
         low, high = np.minimum(fabric.tail, fabric.head), np.maximum(fabric.tail, fabric.head)
-        joins: Mask = (low >= self.first_switch) & (high < self.first_pcie)
-        return joins
+        return (low >= self.first_switch) & (high < self.first_pcie)
 
     @property
     def leaf_of_node(self) -> Ints:
@@ -237,10 +235,9 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     used = np.zeros(nodes.ports, np.bool_)
     used[nodes.ports_of_gpu] = True
     network_Bps = _node_Bps(nodes, ports, used)
-    switch_of_port = layout.switch_of_port(np.arange(nodes.ports))
     # What its interfaces send into a switch, unless the links between switches carry less.
     passed_Bps = np.minimum(
-        sum_by_group(ports.port_Bps[used], switch_of_port[used], layout.switches),
+        sum_by_group(ports.port_Bps[used], layout.switch_of_port(np.arange(nodes.ports))[used], layout.switches),
         between.leaving(np.arange(layout.switches), layout.switches),
     )
     if not layout.shape.host_cable:
@@ -307,8 +304,7 @@ def _gpu_Bps(nodes: Nodes, ports: _PortRates) -> Floats:
     has_pcie = ports.pcie_Bps > 0
     to_peers = has_pcie & (ports.nvlink_Bps == 0) & (ports.meshed < peers)
     over_pcie_Bps = np.where(to_peers, ports.pcie_Bps, np.minimum(network_Bps, ports.pcie_Bps))
-    rates: Floats = inside_Bps + np.where(has_pcie, over_pcie_Bps, network_Bps)
-    return rates
+    return inside_Bps + np.where(has_pcie, over_pcie_Bps, network_Bps)
 
 
 def _node_Bps(nodes: Nodes, ports: _PortRates, used: Mask) -> Floats:

@@ -95,9 +95,8 @@ class Nodes:
     @cached_property
     def pcie_of_gpu(self) -> Ints:
         """Number of each GPU among those with a PCIe link, or -1."""
-        return positions_of(
-            np.flatnonzero(self.having(lambda spec: spec.pcie is not None)[self.node_of_gpu]), self.gpus
-        )
+        with_pcie = self.having(lambda spec: spec.pcie is not None)
+        return positions_of(np.flatnonzero(with_pcie[self.node_of_gpu]), self.gpus)
 
     @cached_property
     def domain_of_node(self) -> Ints:

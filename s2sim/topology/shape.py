@@ -82,7 +82,6 @@ _ASSUMED = "assumed"
 _MANY_QUEUE_PAIRS = 4
 PRICE_FIELDS = ("price.gpu_hour", "price.node_hour", "price.node", "price.years")
 _HOURS_PER_YEAR, _S_PER_HOUR = 8766, 3600
-_MONEY = re.compile(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Z]{3})")
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +121,7 @@ def parse_money(text: str) -> tuple[float, str] | None:
     >>> parse_money("98.32 USD")
     (98.32, 'USD')
     """
-    match = _MONEY.fullmatch(text.strip())
+    match = re.fullmatch(r"(\d{1,12}(?:\.\d{1,9})?) ?([A-Z]{3})", text.strip())
     return None if match is None else (float(match[1]), match[2])
 
 

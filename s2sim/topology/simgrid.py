@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 _MOST_WRITTEN = 128  # Ranks: 16,256 routes, 4 MB
 _MOST_HOSTS, _MOST_SEARCHED = 512, 5_000_000
-_ROUTINGS = ("Full", "Floyd", "Dijkstra", "DijkstraCache")
 _READ = "hosts, routers, links, routes, flat clusters, and zones with Full, Floyd or Dijkstra routing are read"
 _IGNORED = ("prop", "config", "disk", "storage", "storage_type", "mount", "trace", "trace_connect")
 _BACK = {"UP": "DOWN", "DOWN": "UP"}
@@ -38,7 +37,7 @@ class _Platform:
         self.routes: dict[tuple[str, str], list[tuple[str, str]]] = {}  # Links, each with UP, DOWN or NONE
         zones = [each for each in root.iter() if each.tag in ("zone", "AS")]
         for zone in zones:
-            if zone.get("routing", "") not in _ROUTINGS:
+            if zone.get("routing", "") not in ("Full", "Floyd", "Dijkstra", "DijkstraCache"):
                 raise self.refuse(f"zone {self.text(zone, 'id')} has another routing: {_READ}")
         for each in (each for zone in (root, *zones) for each in zone if each.tag not in ("zone", "AS")):
             self.take(each)

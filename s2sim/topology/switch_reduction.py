@@ -124,5 +124,4 @@ def _slowest_latency_ps(router: Router, levels: list[Ints]) -> int:
 
 
 def _nvswitch_links(router: Router, key: str, gpus: Ints) -> Ints:
-    links: Ints = router.fabric.blocks[key].start + router.layout.node_set.nvlink_of_gpu[gpus]
-    return links
+    return router.fabric.blocks[key].start + router.layout.node_set.nvlink_of_gpu[gpus]

@@ -109,10 +109,8 @@ def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = 
         return SimulatedCollective(packets_ps, packet_ends_ps, sent, check, effects_in_order(effects, scenario.faults))
     if planned.by_message:
         disturbed = networks.simulate_with_faults(schedule, cluster, scenario.faults)
-        both = effects_in_order([*effects, *disturbed.effects], scenario.faults)
-        return SimulatedCollective(
-            int(disturbed.ends_ps.max()), disturbed.ends_ps, lambda _: [disturbed.sent], check, both
-        )
+        both, ends_ps = effects_in_order([*effects, *disturbed.effects], scenario.faults), disturbed.ends_ps
+        return SimulatedCollective(int(ends_ps.max()), ends_ps, lambda _: [disturbed.sent], check, both)
     ends_ps = rank_ends_ps(schedule, cluster, timed.times)
     return SimulatedCollective(timed.duration_ps, ends_ps, sent, check, effects_in_order(effects, scenario.faults))
 

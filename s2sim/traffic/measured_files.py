@@ -266,9 +266,7 @@ def _flight_recorder_tables(data: bytes, path: Path) -> tuple[MeasuredTable, ...
     load = partial(json.loads if data[:1] == b"{" else _load_plain_pickle, data)
     dump = _load_as(_Dump, load, f"{path} is no dump of the flight recorder")
     ranks = {name: each.ranks.count(",") + 1 for key, each in dump.pg_config.items() for name in (key, each.name)}
-    entries = [
-        (each.kind, each.process_group[0], each.size_bytes, (each.duration_ms or 0) / 1e3) for each in dump.entries
-    ]
+    entries = [(one.kind, one.process_group[0], one.size_bytes, (one.duration_ms or 0) / 1e3) for one in dump.entries]
     version = dump.comm_lib_version or dump.nccl_version
     if not (tables := _median_tables(entries, ranks, f"NCCL {version}" if version else None)):
         raise S2SimError(

@@ -107,11 +107,10 @@ def library_of_code(code: int) -> str:
     return f"NCCL {code // 10_000}.{code // 100 % 100}.{code % 100}"
 
 
-_TYPES = (
+_KNOWN_TYPE = re.compile(
     "int8|char|uint8|int32|int|uint32|uint|int64|uint64|half|float16|fp16|float32|float|float64|double|bfloat16|bf16|"
     "f8e4m3|f8e5m2|fp8_e4m3|fp8_e5m2|float8e4m3|float8e5m2"
 )
-_KNOWN_TYPE = re.compile(_TYPES)
 # Launchers write a rank, a time or the name of a pod before a line.
 _ROW = re.compile(r"(?:^|[\s:>|\]])(\d+)\s+(\d+)\s+([a-z]\w*)(?=\s|$)(.*)")
 _MAX_PREFIX_WORDS = 3

@@ -100,8 +100,6 @@ def size_table(spec: CollectiveSpec, swept: SizeSweep) -> Table:
     return table_of(rows)
 
 
-_SUMS = ("all_reduce", "reduce_scatter", "reduce")
-_ROOTED = ("broadcast", "reduce")
 # A rank's own part is counted, not the buffer of all.
 _PARTS = ("all_gather", "reduce_scatter", "all_to_all")
 _NO_ROOT = -1
@@ -161,8 +159,8 @@ def _row(spec: CollectiveSpec, size: SizeTiming, bus: float) -> str:
         str(size.size_bytes),
         str(size.size_bytes // item_bytes // (spec.workers if spec.kind in _PARTS else 1)),
         dtype,
-        "sum" if spec.kind in _SUMS else "none",
-        str(spec.root if spec.kind in _ROOTED else _NO_ROOT),
+        "sum" if spec.kind in ("all_reduce", "reduce_scatter", "reduce") else "none",
+        str(spec.root if spec.kind in ("broadcast", "reduce") else _NO_ROOT),
         *(_fitting(size.time_s * 1e6, 7), *bandwidths, "N/A") * 2,
         begin=" ",
     )
@@ -224,10 +222,9 @@ class TunerFile:
         if not other:
             return "NCCL's own choice is as good as any at every size: the file pins it down, and speeds nothing up"
         sizes = f"{format_bytes(other[0].size_bytes)} to {format_bytes(other[-1].size_bytes)}"
-        most = max(each.gain for each in other)
         return (
             f"predicted to be faster than NCCL's own choice at {len(other)} of {len(self.choices)} sizes, {sizes}, by "
-            f"up to {most:.2f}x: measure both with nccl-tests before you use it"
+            f"up to {max(each.gain for each in other):.2f}x: measure both with nccl-tests before you use it"
         )
 
 

@@ -44,8 +44,7 @@ def step_clock(
     def tick(recording: script.Recording) -> StepTime:
         plan = make_plan(recording, machines.library)
         found = replay(recording, timer, machines.gpu, plan, compute_ps=compute_ps, faults=running.faults)
-        by_ring = running.uses_ring_bytes
-        sent = (ring_traffic(plan.lowered, workers) if by_ring else schedule_traffic(found, workers))[0]
+        sent = (ring_traffic(plan.lowered, workers) if running.uses_ring_bytes else schedule_traffic(found, workers))[0]
         return StepTime((compute_ps + found.total_ps) / PS_PER_S, int(sent.max(initial=0)))
 
     return tick

@@ -56,8 +56,7 @@ def task_facts(task: Task, spec: TrainSpec, gpu: Gpu) -> TaskFacts:
     with reproducible_torch():
         flops = model_updates.operations(task)
     sizes = [parameter.numel() for parameter in task.module.parameters()]
-    compute = compute_time(spec, gpu, flops, len(sizes))
-    return TaskFacts(task.model, task.score, task.origin.data, sum(sizes), *compute)
+    return TaskFacts(task.model, task.score, task.origin.data, sum(sizes), *compute_time(spec, gpu, flops, len(sizes)))
 
 
 def resolve_training_run(spec: TrainSpec, *, out: Path | None = None, resume: bool = False) -> ResolvedTraining:

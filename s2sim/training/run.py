@@ -88,9 +88,7 @@ def _without_arrays(value: Any, arrays: list[Any]) -> Any:
     if isinstance(value, dict):
         # Keys may be numbers.
         return {"items": [[key, _without_arrays(item, arrays)] for key, item in value.items()]}
-    if isinstance(value, list | tuple):
-        return [_without_arrays(item, arrays) for item in value]
-    return value
+    return [_without_arrays(item, arrays) for item in value] if isinstance(value, list | tuple) else value
 
 
 def _with_arrays(value: Any, file: Any) -> Any:

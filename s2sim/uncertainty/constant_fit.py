@@ -1,5 +1,6 @@
 """The constants of a library that measured curves tell, what they are, and what a fit pulls them to."""
 
+from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -170,8 +171,7 @@ class TermModel:
 
     def predicted_s(self, logs: Floats) -> Floats:
         """Return the seconds of the fastest schedule of each point."""
-        times_s: Floats = np.minimum.reduceat(self._times(logs)[1], self._point_starts)
-        return times_s
+        return np.minimum.reduceat(self._times(logs)[1], self._point_starts)
 
     def errors(self, logs: Floats) -> Floats:
         """Return ln(predicted/measured) of each point."""
@@ -239,11 +239,9 @@ def point_weights(model: TermModel) -> Floats:
     Large and small sizes of a curve weigh the same. Several curves of a source have the square root of their number:
     they tell more than one would, and less than as many sources.
     """
-    halves: dict[tuple[str, bool], int] = {}
+    halves = Counter((point.curve, point.large) for point in model.points)
     curves: dict[str, set[str]] = {}
     for point in model.points:
-        half = point.curve, point.large
-        halves[half] = halves.get(half, 0) + 1
         curves.setdefault(point.source, set()).add(point.curve)
     return np.array(
         [0.5 / halves[point.curve, point.large] / np.sqrt(len(curves[point.source])) for point in model.points]

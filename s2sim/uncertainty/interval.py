@@ -162,8 +162,7 @@ def _uniform_draws(collective: str) -> Floats:
         for place in range(1, len(path)):
             path[place] = step * path[place - 1] + np.sqrt(1 - step**2) * path[place]
         scores += np.sqrt(share) * path
-    ranks: Floats = (scores.argsort(axis=1).argsort(axis=1) + 0.5) / _DRAWS
-    return ranks
+    return (scores.argsort(axis=1).argsort(axis=1) + 0.5) / _DRAWS
 
 
 def error_model_path() -> Path:

@@ -28,8 +28,7 @@ def covariance_of(slopes: Floats, spread: Floats, errors: Floats, noise: float) 
     measured time's logarithm, at least as large as the errors that no constants explain.
     """
     noise = max(noise, _MEDIAN_TO_DEVIATION * float(np.median(np.abs(errors))))
-    found: Floats = np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + np.diag(spread**-2.0)), np.float64)
-    return found
+    return np.asarray(np.linalg.inv(slopes.T @ slopes / noise**2 + np.diag(spread**-2.0)), np.float64)
 
 
 WITHIN_90 = 1.645

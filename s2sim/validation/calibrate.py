@@ -313,9 +313,7 @@ def suggest(
     in_node = int(np.bincount(machine.cluster(workers).node_of_rank).max())
     if in_node > 1:
         counts[in_node] = None
-    choices = [
-        (MeasuredRun(kind, count, one_process), size) for kind in kinds for count in counts for size in SIZES_BYTES
-    ]
+    choices = [(MeasuredRun(kind, n, one_process), size) for kind in kinds for n in counts for size in SIZES_BYTES]
     own: ConstantOverrides = () if fitted is None else fitted.own
     points = [
         CalibrationPoint("", "", size_bytes, 1.0, False, tuple(machine.candidates(run, size_bytes, own).values()))
@@ -366,7 +364,6 @@ def _command(machine: MachinePredictor, run: MeasuredRun, size_bytes: int) -> st
     processes = nodes if run.one_process else run.workers
     launcher = "" if processes == 1 else f"mpirun -np {processes} --map-by ppr:{processes // nodes or 1}:node "
     threads = gpus if run.one_process else 1
-    size = next(
-        f"{size_bytes >> shift}{unit}" for shift, unit in ((30, "G"), (20, "M"), (10, "K")) if size_bytes >> shift
-    )
+    units = ((30, "G"), (20, "M"), (10, "K"))
+    size = next(f"{size_bytes >> shift}{unit}" for shift, unit in units if size_bytes >> shift)
     return f"{launcher}{program_of(run.kind)} -b {size} -e {size} -g {threads} -w 20 -n 100"

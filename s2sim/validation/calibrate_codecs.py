@@ -97,9 +97,8 @@ def calibrate_codecs(
     for number, (text, names) in enumerate(tasks):
         parts = [Gradient(tuple(names), tuple(dict(each)[name] for name in names)) for each in gradients]
         reducer = make_reducer(text).fitted(parts, 0)
-        script = run_reducer(reducer, parts).recording.scripts[0]
         # What sends a bucket densely has no codec there.
-        if works := [step for step in script if isinstance(step, Work)]:
+        if works := [step for step in run_reducer(reducer, parts).recording.scripts[0] if isinstance(step, Work)]:
             values = parts[0].size
             # Ranks wait for the slower of them in each step.
             took_s = float(np.median(np.max(seconds[number], axis=0))) / turns

@@ -240,8 +240,7 @@ def attribute_errors(
         told_with[at] = next((other for other in range(at) if told_with[other] == other and alike[at, other]), at)
     more = _scales(columns, -difference_s * weight, told_with) - 1
     stands_for_s = -more * simulated_s
-    of_all = float(np.abs(difference_s * weight).sum())
-    explains = np.abs(stands_for_s * weight[:, None]).sum(axis=0) / (of_all or 1.0)
+    explains = np.abs(stands_for_s * weight[:, None]).sum(axis=0) / (float(np.abs(difference_s * weight).sum()) or 1.0)
     scales = [
         TermScale(*name, 1 + float(more[at]), int(told_with[at]), float(explains[at])) for name, at in place.items()
     ]
@@ -279,9 +278,7 @@ def _scales(columns: Floats, missing: Floats, told_with: Ints) -> Floats:
     counts, found = np.ones(len(columns)), no_change
     for _ in range(_PASSES):
         weighed = np.concatenate([together * counts[:, None], pull])
-        target = np.concatenate([missing * counts, no_change])
-        found = lsq_linear(weighed, target, bounds=(-1.0, np.inf)).x
+        found = lsq_linear(weighed, np.concatenate([missing * counts, no_change]), bounds=(-1.0, np.inf)).x
         left = np.abs(missing - together @ found)
         counts = np.sqrt(np.minimum(1.0, _ROW_ERROR / np.maximum(left, _ROW_ERROR)))
-    scales: Floats = 1 + found[group]
-    return scales
+    return 1 + found[group]

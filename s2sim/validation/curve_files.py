@@ -163,11 +163,10 @@ def seal(folder: str | None, file: Path, progress: ProgressWatcher = SILENT) -> 
     sealed = replace(sealed, sha256=sealed.digest())
     replace_file(file, f"{json.dumps(asdict(sealed), indent=1)}\n".encode())
     predicted = sum(curve.reason is None for curve in found)
-    refused = [f"Not predicted: {curve.id}: {curve.reason}" for curve in found if curve.reason is not None]
     return [
         f"{file}: {predicted} of {len(found)} set-ups are predicted, at {len(SIZES_BYTES)} sizes each.",
         f"SHA-256 {sealed.sha256}, {sealed.date} UTC: publish it, measure, and run the same command again.",
-        *refused,
+        *[f"Not predicted: {curve.id}: {curve.reason}" for curve in found if curve.reason is not None],
     ]
 
 

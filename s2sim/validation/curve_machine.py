@@ -160,12 +160,11 @@ def machine_shape(machine: MeasuredMachine) -> ClusterShape:
     inside = intra_node_fields(machine, gpu, board, gpus) if gpus * rack_nodes > 1 else []
     if rack_nodes > 1:
         inside.append(Quantity("nvlink.domain_nodes", rack_nodes, "user", "index"))
-    switched = bool(inside) and inside[0].field == "nvlink.rate"
     fields = [
         Quantity("name", machine.id, "user", ""),
         Quantity("node.gpus", gpus, "user", "index"),
         *inside,
-        *_pcie(machine, gpu, gpus, board, switched=switched),
+        *_pcie(machine, gpu, gpus, board, switched=bool(inside) and inside[0].field == "nvlink.rate"),
         *([Quantity("gpu", name, "user", "index")] if name is not None else []),
         *_network(machine, gpu, gpus, nics, gpus * rack_nodes),
     ]
@@ -226,10 +225,9 @@ def _network(machine: MeasuredMachine, gpu: GpuLinks, gpus: int, nics: int, join
     link_ns = float(str(network.link.value).removesuffix("ns"))
     # Past a Grace, which NVLink-C2C joins to the GPU, no host bridge is in the way.
     past_grace = gpu.pcie is None and machine.path == "host-bridge"
-    path = "switch" if past_grace else machine.path or "switch"
     return [
         Quantity("nic.transport", _TRANSPORTS.get(machine.transport, machine.transport), "user", "index"),
-        Quantity("nic.path", path, "user", "index"),
+        Quantity("nic.path", "switch" if past_grace else machine.path or "switch", "user", "index"),
         Quantity("nic.count", count, "user", "index"),
         Quantity("nic.queue_pairs", machine.qps or 1, "user", "index"),
         Quantity("nic.rate", f"{machine.nic_rate_gbps * together:.9g}Gbps", "user", "index"),

@@ -56,8 +56,7 @@ def by_size(curves: "Sequence[CurveErrors]") -> "tuple[SizeErrors, ...]":
         sizes = [float(np.median(np.abs(errors))) for errors in errors_of.values()]
         _, median, p90, bias = error_statistics(sizes, [float(np.median(errors)) for errors in errors_of.values()])
         share = float(np.mean(held[place])) if place in held else None
-        points = sum(map(len, errors_of.values()))
-        rows.append(SizeErrors(4**place, 4 ** (place + 1), points, median, p90, bias, share))
+        rows.append(SizeErrors(4**place, 4 ** (place + 1), sum(map(len, errors_of.values())), median, p90, bias, share))
     return tuple(rows)
 
 

@@ -82,15 +82,13 @@ def import_machine(
     facts = replace(facts if links is None else facts.of_links(int(links.value)), gpu=name)
     assumed = [f"{facts.gpu_why}: --gpu NAME says otherwise"] if facts.gpu_why and not gpu else []
     assumed += [*facts.assumed, *_network_assumptions(facts, transport)]
-    machine = _machine(path, facts, name, transport, nic_rate)
     fields = {
         item.field: _from(item, item.source.replace("index", facts.origin), options) if item.kind == "user" else item
-        for item in machine_shape(machine).quantities
+        for item in machine_shape(_machine(path, facts, name, transport, nic_rate)).quantities
         if not item.field.startswith("nvlink.")
     }
     fields |= {item.field: item for item in _stated(facts, name)}
-    library = Quantity("library", usual_library(name), "user", "what runs between these GPUs")
-    fields["library"] = library
+    fields["library"] = Quantity("library", usual_library(name), "user", "what runs between these GPUs")
     parse_shape(dict(fields), path)
     tree = "switches and sockets of PCIe: write pcie.gpus_per_switch and pcie.sockets"
     ignored = facts.ignored if facts.links or facts.pairs else (*facts.ignored, tree)

@@ -73,10 +73,10 @@ class Software:
 @cache
 def software_of(source: str) -> Software:
     """Return the software of a source, by the table of those whose code was read, or by a year in its name."""
-    for _, cells in read_table(data_directory("measured/iterations") / _SOFTWARE, ("source", "year", "nccl")):
+    for _, cells in read_table(data_directory("measured/iterations") / "software.csv", ("source", "year", "nccl")):
         if cells["source"] == source:
             return Software(int(cells["year"]), read_version(cells["nccl"]) or newest_version(cells["year"]))
-    year = _YEAR.search(source)
+    year = re.search(r"\b(19|20)\d\d\b", source)
     return Software(int(year[0]) if year else None, newest_version(source))
 
 
@@ -146,8 +146,6 @@ def _number(text: str) -> float:
     return value
 
 
-_SOFTWARE = "software.csv"
-_YEAR = re.compile(r"\b(19|20)\d\d\b")
 # By workers, on slow and on fast interfaces (HKBU-HPML/ddl-benchmarks, mgwfbp/hv_distributed_optimizer.py, read).
 _SLOW_GBPS = 10
 _BELIEVED_LATENCY = (
@@ -168,7 +166,6 @@ _CUBE_MESH, _ON_CUBE_MESH = 8, re.compile(r"\b(v100|p100)\b", re.IGNORECASE)
 _TWO_SOCKETS = 4
 # Interfaces up to this rate are Ethernet's, over the kernel's TCP if the row states no transport.
 _ETHERNET_GBPS = 25
-_NOTE_PATTERN = re.compile(r"\([^)]*\)")
 _PS_PER_MS = 10**9
 # Of fully connected layers, to what a row says that its model has: where it is more, all layers differ.
 _MAX_GROWTH = 1.1
@@ -197,7 +194,7 @@ def row_machine(row: MeasuredIterationRow) -> MeasuredMachine:
     reach = said_to_reach or (_BEFORE_SKYLAKE.search(row.gpu) is None and gpus <= _TWO_SOCKETS)
     return MeasuredMachine(
         id=row.id,
-        gpu_model=_NOTE_PATTERN.sub("", row.gpu).strip(),
+        gpu_model=re.sub(r"\([^)]*\)", "", row.gpu).strip(),
         gpus_per_node=gpus,
         nodes=-(-row.workers // gpus),
         ranks=row.workers,

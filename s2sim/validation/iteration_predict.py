@@ -62,9 +62,7 @@ def with_packing(recording: Recording, elements: int, *, at_once: bool) -> Recor
     """Return scripts that copy all into one buffer and back; ``at_once``: back while the last call is in flight."""
     copied = 2 * _VALUE_BYTES * elements
     pack, unpack = Work("encode", copied), Work("decode", copied)
-    scripts = [
-        (pack, *script[:-1], unpack, script[-1]) if at_once else (pack, *script, unpack) for script in recording.scripts
-    ]
+    scripts = [(pack, *each[:-1], unpack, each[-1]) if at_once else (pack, *each, unpack) for each in recording.scripts]
     return replace(recording, scripts=tuple(scripts))
 
 

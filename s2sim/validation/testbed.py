@@ -147,10 +147,8 @@ def win_predictions(points: Sequence[ComparedTime]) -> tuple[WinPrediction, ...]
     for dense, point in _with_dense(points):
         if not point.seen:
             measured, predicted = dense.measured_s / point.measured_s, dense.predicted_s / point.predicted_s
-            decided = not point.undecided_below or max(predicted, 1 / predicted) > 1 + point.undecided_below
-            found.append(
-                WinPrediction(point.kind, point.setting, point.what, point.trace, measured, predicted, decided)
-            )
+            sure = not point.undecided_below or max(predicted, 1 / predicted) > 1 + point.undecided_below
+            found.append(WinPrediction(point.kind, point.setting, point.what, point.trace, measured, predicted, sure))
     return tuple(found)
 
 

@@ -184,8 +184,7 @@ def exchange_s(setting: MeasuredSetting, what: str, trace: str, own: ConstantOve
     recording = record_reducer(what, trace, setting.workers)
     plan = make_plan(recording, choose_library(LIBRARY))
     timer = setting_timer(setting, own)
-    played = replay(recording, timer, load_gpu(_GPU), replace(plan, profile=timer.profile))
-    return played.communication_ps / PS_PER_S
+    return replay(recording, timer, load_gpu(_GPU), replace(plan, profile=timer.profile)).communication_ps / PS_PER_S
 
 
 def measured_codec_time(setting: MeasuredSetting, row: MeasuredTiming, own: ConstantOverrides) -> CodecTime:

@@ -89,12 +89,10 @@ def _calls(rows: Iterable[IterationError]) -> Calls | None:
     known = [(row.wins, row.measured_wins) for row in scored]
     if not known:
         return None
-    chances = np.array(
-        [float(bool(row.wins)) if row.win_probability is None else row.win_probability for row in scored]
-    )
+    chance = np.array([float(bool(row.wins)) if row.win_probability is None else row.win_probability for row in scored])
     won = np.array([was for _, was in known], np.float64)
-    decided = np.maximum(chances, 1 - chances) >= _SURE
-    right = (chances > 0.5) == (won > 0)
+    decided = np.maximum(chance, 1 - chance) >= _SURE
+    right = (chance > 0.5) == (won > 0)
     return Calls(
         right_share=float(np.mean([called == was for called, was in known])),
         wins_as_predicted=known.count((True, True)),
@@ -103,7 +101,7 @@ def _calls(rows: Iterable[IterationError]) -> Calls | None:
         false_wins=known.count((True, False)),
         undecided=int((~decided).sum()),
         decided_right_share=float(right[decided].mean()) if decided.any() else None,
-        brier=float(np.mean((chances - won) ** 2)),
+        brier=float(np.mean((chance - won) ** 2)),
         brier_of_base_rate=float(won.mean() * (1 - won.mean())),
     )
 

@@ -23,11 +23,10 @@ def _bloom(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.Paper
     turns = min(rate for rate, share in shares.items() if share > 1)
     below = max(rate for rate, share in shares.items() if share <= 1)
     saves = 1 - shares[0.001]
-    poly = 1 - _relative_to_pairs("deepreduce:density=0.01,index=raw,values=poly", gradient)
     claims = (
         _TEXTS.figure("bloom", 0.33, saves),
         _TEXTS.claim("turns", below <= 0.004 <= turns, below=below, turns=turns, share=shares[0.004]),
-        _TEXTS.figure("poly", 0.40, poly),
+        _TEXTS.figure("poly", 0.40, 1 - _relative_to_pairs("deepreduce:density=0.01,index=raw,values=poly", gradient)),
     )
     rows = [(f"{rate:g}", f"{share:.2f}") for rate, share in shares.items()]
     line = paper.Line("BF-P0", tuple(sorted(shares)), tuple(shares[rate] for rate in sorted(shares)))

@@ -14,8 +14,7 @@ PUBLISHED_LEAST = dict(_TEXTS.figures["least"])
 PUBLISHED_MOST = 0.5
 _ELEMENTS = 1000
 
-_DENSITIES = (0.02, 0.05, 0.1)
-_REDUCERS = ("dense", *(f"topka2a:density={density}" for density in _DENSITIES))
+_REDUCERS = ("dense", *(f"topka2a:density={density}" for density in (0.02, 0.05, 0.1)))
 _MODELS, _RATES = _TEXTS.figures["models"], _TEXTS.figures["rates"]
 _BEST = 1.73
 

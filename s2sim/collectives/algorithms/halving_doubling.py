@@ -107,9 +107,8 @@ class HalvingDoubling(OverGroups):
             chunks = replace(even, bytes=even.bytes * part_bytes)
         fold = cube.fold(first_chunk, chunks.members, adds=True)
         unfold = cube.fold(first_chunk, chunks.members, adds=False, back=True)
-        return exchange.stage_of_moves(
-            groups.ranks, exchange.chunk_per_member(chunks), [*fold, *halving, *doubling, *unfold]
-        )
+        members = exchange.chunk_per_member(chunks)
+        return exchange.stage_of_moves(groups.ranks, members, [*fold, *halving, *doubling, *unfold])
 
     def _gathers_near_first(self, kind: Kind) -> bool:
         return self.distance == "far-first" or (self.distance is None and kind != "all_reduce")

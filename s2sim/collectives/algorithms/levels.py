@@ -160,8 +160,7 @@ def _tree(nodes: _Nodes, begin: int, end: int, size_bytes: float, *, down: bool)
     for k in range(int(number.max()).bit_length()):
         below = np.flatnonzero(number % 2 ** (k + 1) == 2**k)
         ends = ordered[below], ordered[below - 2**k]
-        pattern = Pattern(*(reversed(ends) if down else ends))
-        steps.append(Step(Round(pattern, np.full(len(below), size_bytes))))
+        steps.append(Step(Round(Pattern(*(reversed(ends) if down else ends)), np.full(len(below), size_bytes))))
     if down:
         steps.reverse()
 

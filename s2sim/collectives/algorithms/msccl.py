@@ -29,7 +29,6 @@ _MAX_RANKS, _MAX_CHUNKS, _MAX_STEPS, _MAX_MOVED, _MAX_VALUES = 1024, 1 << 21, 20
 _TYPES = ("s", "r", "rcs", "rrs", "rrc", "rrcs", "cpy", "re", "nop")
 _RECEIVE, _SEND = ("r", "rcs", "rrs", "rrc", "rrcs"), ("s", "rcs", "rrs", "rrcs")
 _READ, _WRITE = ("s", "rrs", "rrc", "rrcs", "cpy", "re"), ("r", "rcs", "rrc", "rrcs", "cpy", "re")
-_ADD = ("rrs", "rrc", "rrcs", "re")
 
 
 class _Step(NamedTuple):
@@ -248,7 +247,7 @@ class _Program:
             raise self.wrong(block, at, f"chunks {lists[0]} come for {step.chunks} chunks {lists[1]} (-1: not written)")
         if (data[1] < 0).any():
             raise self.wrong(block, at, "it reads a chunk that nothing was written to before")
-        if step.type in _ADD:
+        if step.type in ("rrs", "rrc", "rrcs", "re"):
             data = np.stack([data[0] + other[0], data[1]])
         if step.target >= 0:
             own[:, target] = data

@@ -73,8 +73,7 @@ def _owned_positions(demand: Demand, owner: Ints) -> Mask:
     """Return a mask of the positions in the range of rank ``owner[r]``, bool of shape (ranks, positions)."""
     begin, end = (side[owner][:, None] for side in demand.stretches())
     position = np.arange(demand.buffer_elements)
-    inside: Mask = (begin <= position) & (position < end)
-    return inside
+    return (begin <= position) & (position < end)
 
 
 def expected_positions(demand: Demand) -> Mask:

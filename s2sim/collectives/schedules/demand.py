@@ -160,9 +160,7 @@ def read_sizes(path: Path) -> list[int]:
 
 def nccl_tests_bytes(demand: Demand) -> int:
     """Return the size of a demand as nccl-tests counts it, the inverse of `make_demand`."""
-    if demand.kind in ("all_to_all", "send_recv"):
-        return max(demand.elements) * demand.itemsize
-    return demand.buffer_bytes
+    return max(demand.elements) * demand.itemsize if demand.kind in ("all_to_all", "send_recv") else demand.buffer_bytes
 
 
 def cut(begin: Ints, end: Ints, part: Ints | int, parts: int) -> tuple[Ints, Ints]:

@@ -179,9 +179,7 @@ def chain_durations_ps(schedules: Sequence[Schedule], times: RoundTimes) -> list
     """Return the durations of chains of equally many rounds, in picoseconds, timed round by round of all of them."""
     totals_ps = [schedule.launch_ps for schedule in schedules]
     for steps in zip(*(schedule.steps for schedule in schedules), strict=True):
-        totals_ps = [
-            total + step.times * times.time_ps(step.round) for total, step in zip(totals_ps, steps, strict=True)
-        ]
+        totals_ps = [each + step.times * times.time_ps(step.round) for each, step in zip(totals_ps, steps, strict=True)]
     return totals_ps
 
 

@@ -234,9 +234,7 @@ def messages_by_rank(pattern: Pattern) -> MessagesByRank:
     """
     src, dst = pattern.src.tolist(), pattern.dst.tolist()
     if pattern.through_switch:
-        senders, receivers = (
-            [side[group :: pattern.groups] for group in range(pattern.messages)] for side in (src, dst)
-        )
+        senders, receivers = ([side[each :: pattern.groups] for each in range(pattern.messages)] for side in (src, dst))
     else:
         senders, receivers = [[rank] for rank in src], [[rank] for rank in dst]
     ends = [list(dict.fromkeys([*ones, *others])) for ones, others in zip(senders, receivers, strict=True)]

@@ -39,8 +39,7 @@ def _link_sharing_sets(ways: RouteTable, groups: int, ranks: int, links: int) ->
 def _join_sets(group: Ints, routes: Routes, sets: Ints, links: int) -> Ints:
     """Return the sets of groups, int64 of shape (groups,), joined where messages of these groups share links."""
     crossing_set = np.repeat(sets[group], np.diff(routes.offsets))
-    joined: Ints = np.unique(components(crossing_set, routes.links, len(sets), links)[sets], return_inverse=True)[1]
-    return joined
+    return np.unique(components(crossing_set, routes.links, len(sets), links)[sets], return_inverse=True)[1]
 
 
 def _communicating_pairs(schedule: Schedule) -> tuple[Ints, Ints]:

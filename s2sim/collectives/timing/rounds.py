@@ -166,9 +166,8 @@ class RoundTimes:
         """Return an upper bound for each message, delivered or sent, and a lower bound for the last one."""
         latency_ps, soonest_ps = (way.routes.latency_ps, way.soonest_ps) if delivered else (np.int64(0), np.int64(0))
         share = self._capacity_of(way)[way.used] / way.load
-        at_most_ps = latency_ps + round_up_ps(
-            sent.bytes / np.minimum.reduceat(share[way.place], way.routes.offsets[:-1])
-        )
+        narrowest = np.minimum.reduceat(share[way.place], way.routes.offsets[:-1])
+        at_most_ps = latency_ps + round_up_ps(sent.bytes / narrowest)
         mean_bytes = sent.bytes[0] if all_equal(sent.bytes) else way.bytes_on_links(sent.bytes) / way.load
         return at_most_ps, int((soonest_ps + round_up_ps(mean_bytes / share)).max())
 

@@ -152,9 +152,7 @@ class RouteTable:
         An empty group has all ranks. Of very large groups none is returned.
         """
         if groups not in self._apart:
-            known = (
-                len(groups) > 1 and () not in groups and sum(len(ranks) ** 2 for ranks in groups) <= _CACHED_CROSSINGS
-            )
+            known = len(groups) > 1 and () not in groups and sum(len(each) ** 2 for each in groups) <= _CACHED_CROSSINGS
             links = [self._reachable_links(ranks) for ranks in groups] if known else []
             users = np.bincount(np.concatenate([np.zeros(0, np.int64), *links]))
             apart = (ranks for ranks, used in zip(groups, links, strict=False) if (users[used] == 1).all())

@@ -145,9 +145,7 @@ def describe_constant(constant: str) -> str:
     if table == "protocol":
         protocol, of = names
         return protocol + _PROTOCOL_CONSTANTS.get(of, f" over {of}")
-    if table == "launch":
-        return " ".join(names)
-    return " ".join(name for name in (table, *names) if name not in _IMPLIED)
+    return " ".join(names) if table == "launch" else " ".join(name for name in (table, *names) if name not in _IMPLIED)
 
 
 def schedule_terms(timed: TimedSchedule, cluster: Cluster) -> tuple[Term, ...]:

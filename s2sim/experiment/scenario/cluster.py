@@ -173,8 +173,7 @@ def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
     """Return the scenario of a spec's cluster; `S2SimError` if a name or a value in it is not valid."""
     faults = make_faults(spec.faults)
     asked = algorithm if algorithm == AUTO else read_algorithm(algorithm)
-    shape = load_shape(spec.topology, spec.overrides)
-    return Scenario(shape, spec.overrides, spec.placement, spec.seed, faults, asked)
+    return Scenario(load_shape(spec.topology, spec.overrides), spec.overrides, spec.placement, spec.seed, faults, asked)
 
 
 # Ranges assumed for hosts and GPUs of the last ten years, around what the sources in the catalogue say.

@@ -117,8 +117,7 @@ def predict_recorded(
     if job.parts is None or (job.ranks > 1 and not job.all_reduces):
         return None
     profile = training.source.as_measured
-    discipline = recorded_discipline(job, profile)
-    own = replace(training, profile=profile, discipline=discipline, accumulate=job.mini_batches)
+    own = replace(training, profile=profile, discipline=recorded_discipline(job, profile), accumulate=job.mini_batches)
     timer = _timer(job)
     fit = _fit(replace(job, iteration_s=1.0, parts=None, buckets=(), mini_batches=1, bucket_bytes=None))
     library = choose_library(job.backend or "ideal")

@@ -138,8 +138,7 @@ def regroup_maxima(maxima: Floats, groups: int) -> Floats:
         return maxima
     starts, stops = part * count // groups, -(-(part + 1) * count // groups)
     # Ranges of neighbours may overlap: reduceat over pairs of (start, stop), of which every second range counts.
-    bounds: Floats = np.maximum.reduceat(np.append(maxima, 0.0), np.column_stack((starts, stops)).ravel())[::2]
-    return bounds
+    return np.maximum.reduceat(np.append(maxima, 0.0), np.column_stack((starts, stops)).ravel())[::2]
 
 
 def groups_to_resend(parts: NDArray[Any], exponents: Ints16) -> Mask:
@@ -183,9 +182,8 @@ def next_table_state(
     if flags is not None:
         maxima = [maxima_from_usage(*pair) for pair in zip(parts, units, strict=True)]
     # Half a unit a rank in the sum is half a unit in the mean.
-    errors = [
-        float(error_bound(powers, 1).max()) if bound.any() else 0.0 for powers, bound in zip(units, maxima, strict=True)
-    ]
+    bounded = zip(units, maxima, strict=True)
+    errors = [float(error_bound(powers, 1).max()) if bound.any() else 0.0 for powers, bound in bounded]
     failed = [False] * len(union) if flags is None else [flagged.any() for flagged in flags]
     pairs = zip(union, maxima, failed, strict=True)
     return [TableState(len(rows), None if bad or not bound.any() else bound) for rows, bound, bad in pairs], errors
@@ -202,8 +200,7 @@ def table_maxima(tables: Sequence[RowSparse], sketches: Sequence[ExactSketch]) -
 
 
 def _matrix(table: RowSparse) -> Floats32:
-    matrix: Floats32 = table.values.reshape(len(table.rows), table.width)
-    return matrix
+    return table.values.reshape(len(table.rows), table.width)
 
 
 def encode_tables(

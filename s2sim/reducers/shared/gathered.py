@@ -39,9 +39,8 @@ def flat_vector(gradient: Gradient, least: int = 0) -> Floats32:
 
 def from_layer_vectors(vectors: Sequence[Floats32], like: Gradient) -> Gradient:
     """Return the gradient of dense layers with these elements; the inverse of `layer_vectors`."""
-    return Gradient(
-        like.names, tuple(vector.reshape(layer.shape) for vector, layer in zip(vectors, like.layers, strict=True))
-    )
+    layers = (vector.reshape(layer.shape) for vector, layer in zip(vectors, like.layers, strict=True))
+    return Gradient(like.names, tuple(layers))
 
 
 def from_flat_vector(vector: Floats32, like: Gradient) -> Gradient:

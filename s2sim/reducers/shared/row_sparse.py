@@ -187,7 +187,6 @@ def sum_tables(parts: Sequence[RowSparse], rows: Ints | None = None) -> RowSpars
 
 BitmapFormat: TypeAlias = Literal["packed", "byte", "float32"]
 
-_OPERATION = {"packed": "or", "byte": "max", "float32": "sum"}
 _DTYPE: dict[str, type[np.generic]] = {"byte": np.uint8, "float32": np.float32}
 
 
@@ -199,7 +198,7 @@ def post_support(rank: Rank, tables: Sequence[RowSparse], bitmap: BitmapFormat, 
         else RowSparse(table.rows, np.ones(len(table.rows), _DTYPE[bitmap]), table.shape[:1])
         for table in tables
     )
-    return rank.all_reduce(payload, _OPERATION[bitmap], label=label)
+    return rank.all_reduce(payload, {"packed": "or", "byte": "max", "float32": "sum"}[bitmap], label=label)
 
 
 def union_rows(support: tuple[Array, ...], tables: Sequence[RowSparse], bitmap: BitmapFormat) -> list[Ints]:
@@ -212,9 +211,7 @@ def union_rows(support: tuple[Array, ...], tables: Sequence[RowSparse], bitmap: 
 def support_bytes(tables: Sequence[RowSparse], bitmap: BitmapFormat) -> int:
     """Return the bytes of the bitmaps of all tables; each packed one starts on a whole byte."""
     counts = [table.shape[0] for table in tables]
-    if bitmap == "packed":
-        return sum(map(bitmap_bytes, counts))
-    return sum(counts) * np.dtype(_DTYPE[bitmap]).itemsize
+    return sum(map(bitmap_bytes, counts)) if bitmap == "packed" else sum(counts) * np.dtype(_DTYPE[bitmap]).itemsize
 
 
 _DIGIT_BITS = 8

@@ -53,8 +53,7 @@ class RowOwners:
         return max(self.rows, 1)
 
     def _rows_at(self, positions: Ints) -> Ints:
-        rows: Ints = positions * pow(self.multiplier, -1, self._modulus) % self._modulus
-        return rows
+        return positions * pow(self.multiplier, -1, self._modulus) % self._modulus
 
     def split(self, table: RowSparse) -> list[RowSparse]:
         """Return the rows of ``table`` for each owner, numbered by the owner."""

@@ -102,16 +102,12 @@ class DeepReduce(selection.Selecting):
         """
         if self.values == "raw":
             return (floats.round_to_dtype(values, self.held),)
-        if self.values == "poly":
-            return deepreduce.encode_fit(values, self.pieces)
-        return _QSGD.encode(values, random)
+        return deepreduce.encode_fit(values, self.pieces) if self.values == "poly" else _QSGD.encode(values, random)
 
     def _decode(self, codes: Message, count: int) -> Floats32:
         if self.values == "raw":
             return floats.widen(codes[0])
-        if self.values == "poly":
-            return deepreduce.decode_fit(*codes)
-        return _QSGD.decode(codes, count)
+        return deepreduce.decode_fit(*codes) if self.values == "poly" else _QSGD.decode(codes, count)
 
     def _encoding_work(self, count: int) -> Work:
         if self.values == "raw":

@@ -142,11 +142,9 @@ class S2(Sparse):
         return () if self.margin is None else ("margin",)
 
     def options(self) -> dict[str, Any]:
-        effective = {
-            key: getattr(self.settings, key) for key in ("rows", "cells", "columns", "floor", "bitmap", "hash")
-        }
+        used = {key: getattr(self.settings, key) for key in ("rows", "cells", "columns", "floor", "bitmap", "hash")}
         chosen = {"layers": self.layers, "margin": self.settings.margin, "preset": self.preset, "error": self.error}
-        return effective | chosen
+        return used | chosen
 
 
 def count_sketch_bound(rows: int, columns: Sequence[int], keys: Iterable[float]) -> ErrorBound:

@@ -174,9 +174,7 @@ class S2Exact(Sparse):
             sketches = self._sketches(self._with_margin(counts, tables), tables, rank.seed)
             if total is None:
                 return sketches, [], [None] * len(tables), True
-            maxima = [
-                exact.regroup_maxima(found, sketch.groups) for found, sketch in zip(total.value, sketches, strict=True)
-            ]
+            maxima = [exact.regroup_maxima(own, each.groups) for own, each in zip(total.value, sketches, strict=True)]
             return sketches, maxima, exact.table_exponents(maxima, self.dtype), True
 
         return rank.replicated(agreed)

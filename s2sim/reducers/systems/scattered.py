@@ -103,8 +103,6 @@ class Sbc(GolombPositions):
         return decode_positions(stream, self.golomb_bits), mean
 
 
-_DENSITY = 0.01
-
 _SIGN = np.uint32(1 << 31)
 
 _LEAST, _MOST = float(np.finfo(np.float32).smallest_subnormal), float(np.finfo(np.float32).max)
@@ -123,7 +121,7 @@ class Strom(Scattered):
     intervals: ClassVar = {"threshold": f"[{_LEAST}, {_MOST}]"}
     needs: ClassVar = {"density": "threshold=none"}
     threshold: float | None = None
-    density: float = _DENSITY
+    density: float = 0.01
     aggregate = "gather"
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> Message:

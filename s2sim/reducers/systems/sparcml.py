@@ -65,8 +65,7 @@ class SparCML(Selecting):
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         stream = select_largest(rank, gradient, self.density)
         stream = coo.Pairs(stream.indices[stream.values != 0], stream.values[stream.values != 0])
-        k = count_kept(gradient, self.density, "global")
-        algorithm = self.chosen or self._choose(gradient.size, k, rank.size)
+        algorithm = self.chosen or self._choose(gradient.size, count_kept(gradient, self.density, "global"), rank.size)
         cuts = chunk_bounds(gradient.size, rank.size)
         if algorithm == "rec-dbl":
             pairs = yield from sum_by_doubling(rank, stream, self.held)

@@ -235,8 +235,7 @@ class QuantizedFrankWolfe(gathered.Gathered):
         others = [other for other in range(rank.size) if other != gathered.SERVER]
         sent = {} if messages is None else dict.fromkeys(others, messages)
         came = yield from rank.exchange(sent, label="codes of the sum")
-        arrived: tuple[gathered.Message, ...] = came[gathered.SERVER] if messages is None else messages
-        return arrived
+        return came[gathered.SERVER] if messages is None else messages
 
     @property
     def _bits(self) -> int:

@@ -52,9 +52,6 @@ class TopK(selection.Selecting):
         return selection.smallest_kept_share(gradient, self.density, self.granularity)
 
 
-_BYTES = {"int32": 8, "int64": 12, "distance16": 6}
-
-
 @dataclass(slots=True)
 class DgcSelect(selection.Selecting):
     """An all-gather of the elements of largest magnitude of each layer, with 0.001 of them as default.
@@ -69,7 +66,8 @@ class DgcSelect(selection.Selecting):
 
     @property
     def traits(self) -> Traits:
-        return replace(self.about, formula=f"{_BYTES[self.coding]}k(P-1)")
+        pair_bytes = {"int32": 8, "int64": 12, "distance16": 6}[self.coding]
+        return replace(self.about, formula=f"{pair_bytes}k(P-1)")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         known, coded = self.threshold == "exact", self.coding == "distance16"

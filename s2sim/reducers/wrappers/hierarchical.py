@@ -70,9 +70,8 @@ class IntraNodeExchange:
         if any(sparse):
             tables = _tables(own)
             local.work(row_sparse.write_keys_cost(tables))
-            rows = local.all_gather(
-                row_sparse.pack_tables(tables, self._held), label="rows of all shards", size_from_data=True
-            )
+            packed = row_sparse.pack_tables(tables, self._held)
+            rows = local.all_gather(packed, label="rows of all shards", size_from_data=True)
         if not all(sparse):
             values = local.all_gather(self._packed(own), label="dense layers of all shards", unequal=True)
         yield from wait_all(rows, values)

@@ -163,8 +163,7 @@ def _draw_training_panel(axes: Axes, result: TrainResult, what: str, against: st
     drawn = [_values(curve, what) for curve in result.curves]
     starts, lows, highs = zip(*((values[0], values.min(), values.max()) for values in drawn), strict=True)
     top = max(starts) * 1.1 if what == "loss" else min(1.0, max(highs) * 1.1)
-    bottom = min(lows) - 0.05 * (top - min(lows)) if what == "loss" else 0.0
-    axes.set_ylim(bottom, top)
+    axes.set_ylim(min(lows) - 0.05 * (top - min(lows)) if what == "loss" else 0.0, top)
     axes.set_xlim(left=0)
     axes.tick_params(labelsize=style.SMALL_SIZE)
     style.style_axes(axes)

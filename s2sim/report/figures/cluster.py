@@ -24,7 +24,6 @@ from s2sim.units import PS_PER_S, format_seconds, plural
 _GRID_WIDTH, _PART, _ASIDE, _GAP, _PLANE_GAP = 11.0, 1.3, 0.25, 0.25, 0.5
 _STUB, _MORE_HEIGHT = 0.33, 0.34
 _MAX_PLANES, _MAX_ROWS = 2, 4
-_AXES = ("plane", "row", "column")
 # Direction of the next switch along each axis; other planes are upwards, since parts are below their switches.
 _FORWARD = ((0.7, 0.7), (0.0, -1.0), (1.0, 0.0))
 _BACKWARD = ((-0.7, 0.7), (0.0, 1.0), (-1.0, 0.0))
@@ -92,7 +91,7 @@ def _places(size: int, most: int, room: float) -> dict[int, float]:
 def _left_out(sizes: tuple[int, ...], axes: Sequence[Mapping[int, float]]) -> Iterator[tuple[str, Place]]:
     """Yield the text and the place of a box for the hidden part of each axis, of rows and columns one per plane."""
     last = [max(places.values()) for places in axes]
-    for axis, name in enumerate(_AXES):
+    for axis, name in enumerate(("plane", "row", "column")):
         gap = last[axis] - _ELLIPSIS[axis] / 2
         if left_out := sizes[axis] - len(axes[axis]):
             row = gap if axis == 1 else min(last[1], 1.0) / 2
@@ -233,7 +232,6 @@ _BOX_SIZE, _COUNT_SIZE = 6.5, 6.0
 _THINNEST, _THICKEST, _PER_DOUBLING = 0.8, 3.6, 0.45
 _OTHER_COLOURS = ("#e69f00", "#56b4e9", "#7a6a00")
 _NO_LINK_COLOUR = "#999999"
-_SHARP = frozenset({"gpu", "more"})
 
 
 def draw_cluster(graph: ClusterGraph, file_format: str, *, title: str, facts: Sequence[str] = ()) -> bytes:
@@ -322,7 +320,7 @@ def _draw_items(axes: Axes, plan: ClusterDrawing) -> None:
         left, bottom = item.x - item.width / 2, item.y - item.height / 2
         fill, edge = COLOURS["boxes"][item.kind]
         # From the back: lines between frames, frames, lines inside them, boxes, texts.
-        shape = f"round,pad=0,rounding_size={0.0 if item.kind in _SHARP else 0.05}"
+        shape = f"round,pad=0,rounding_size={0.0 if item.kind in {'gpu', 'more'} else 0.05}"
         dash, depth = "--" if item.kind == "more" else "-", 2 if item.kind == "group" else 4
         look: dict[str, Any] = {"facecolor": fill, "edgecolor": edge, "linewidth": 0.7, "linestyle": dash}
         axes.add_patch(FancyBboxPatch((left, bottom), item.width, item.height, boxstyle=shape, zorder=depth, **look))

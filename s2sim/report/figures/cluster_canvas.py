@@ -62,8 +62,7 @@ class Canvas:
             self._children.append(int(np.unique(parents, return_counts=True)[1].max()) if len(child) else 0)
             own = np.flatnonzero(parts.level == level)
             most = int(np.unique(parts.part[level][own], return_counts=True)[1].max(initial=0))
-            width = min(most, sizes.MIN_SWITCHES) * parts.slot_width(int(own[-1])) if len(own) else 0.0
-            self._switches.append(width)
+            self._switches.append(min(most, sizes.MIN_SWITCHES) * parts.slot_width(int(own[-1])) if len(own) else 0.0)
 
     def shown(self, places: int) -> list[list[int]]:
         """Return the names of the parts of the highest level, the hidden ones together at one position."""
@@ -242,6 +241,4 @@ def _is_hidden(a: Item, b: Item) -> bool:
 
 def _clip_to_item(item: Item, other: Item) -> float:
     """Return the x position at which a line to ``other`` leaves an item; lines from nodes are vertical if possible."""
-    if item.kind == "node" and abs(other.x - item.x) <= item.width / 2:
-        return other.x
-    return item.x
+    return other.x if item.kind == "node" and abs(other.x - item.x) <= item.width / 2 else item.x

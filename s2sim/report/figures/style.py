@@ -239,9 +239,7 @@ class Series:
 
     def labels(self) -> list[str]:
         """Return the label of each point: the value of the swept option; of a single row its name."""
-        if self.swept is None:
-            return [self.name]
-        return [f"{row.options[self.swept]:g}" for row in self.rows]
+        return [self.name] if self.swept is None else [f"{row.options[self.swept]:g}" for row in self.rows]
 
 
 def find_series(rows: Sequence[Row]) -> list[Series]:

@@ -340,9 +340,7 @@ class DragonflyLayout(Layout):
             return min(least, most_local), most_local
         tail, head = (ends - self.first_switch for ends in self._global_ends(np.arange(self.groups * self.slots)))
         # Whether the group at each end has a router with nodes other than the one with the link.
-        before, after = (
-            routers_in_group[end // self.routers_per_group] - (end < self.leaves) > 0 for end in (tail, head)
-        )
+        before, after = (routers_in_group[at // self.routers_per_group] - (at < self.leaves) > 0 for at in (tail, head))
         if not self._detours:
             return least, max(most_local, 1 + int((before.astype(int) + after).max()))
         # On a detour a local link joins two global ones of the group between wherever it has links of two routers.
