@@ -125,6 +125,7 @@ class BucketExchanger:
         # This rank's reducer of the layers that are reduced together, with what it keeps.
         self.reducers = {names: reducer.with_dtype(layout.held(names)) for names in layout.buckets}
         self.waited_s = self.reducing_s = 0.0
+        self.waits_s: list[float] | None = None  # Of each collective, where somebody wants them
         self.step_bytes = self._bytes = 0.0, 0.0  # Of the last step and of this one: sent, and what dense would send
         self._layers: dict[str, Layer] = {}
         self._from: dict[str, PendingGradients] = {}
@@ -168,7 +169,7 @@ class BucketExchanger:
         begun_s, found = time.perf_counter(), pending.sent
         for work in pending.works:
             work.wait()
-        self.waited_s += time.perf_counter() - begun_s
+        self._add_waits([time.perf_counter() - begun_s])
         if not all_finite(found):  # So it is on all ranks, which agree why.
             if not self._agree(broken=not all_finite(pending.buffer)):
                 if self._summed != "fp16":
@@ -216,6 +217,11 @@ class BucketExchanger:
                 each.failed(error)
         self._from, self._layers = {}, {}
 
+    def _add_waits(self, waits_s: list[float]) -> None:
+        self.waited_s += sum(waits_s)
+        if self.waits_s is not None:
+            self.waits_s += waits_s
+
     def _agree(self, *, broken: bool) -> bool:
         """Return whether it is so on any rank."""
         return bool(self.members.all_reduce(np.array([broken], np.uint8), "max").wait()[0])
@@ -238,7 +244,7 @@ class BucketExchanger:
             found = reduce_here(reducer, own, group=self.members, seed=seed, step=step)
         dense = (2 - 2 / self.members.size) * own.nbytes / (2 if self._layout.held(names) == "bf16" else 1)
         self._bytes = self._bytes[0] + found.sent_bytes, self._bytes[1] + dense
-        self.waited_s += found.waited_s + agreed_s
+        self._add_waits([agreed_s, *found.waits_s])
         self.reducing_s += found.total_s + agreed_s
         self.members.size_headers.clear()
         return found.reduced.mean
@@ -340,7 +346,7 @@ _CACHE_BYTES = 1 << 27
 
 
 def time_codecs(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Callable[[Any], None]) -> None:
-    """Tell the seconds that each step of one bucket takes in a hook, without waiting for collectives, of each task.
+    """Tell the seconds that each step of one bucket takes in a hook, and of them those of each wait, of each task.
 
     With error feedback where training needs it.
 
@@ -365,12 +371,12 @@ def time_codecs(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Calla
             others += 1
             handed = PendingGradients(copies, lambda: None, lambda _: None)
             distributed.barrier()
-            begin_s, waited_s = time.perf_counter(), exchanger.waited_s
+            begin_s, exchanger.waits_s = time.perf_counter(), []
             if exchanger.sums:
                 exchanger.post_sum(torch.cat([each.reshape(-1) for each in copies.values()]), torch.futures.Future())
                 exchanger.finish_sums()
             else:
                 exchanger.take(handed, step, last=True)
-            times_s.append(time.perf_counter() - begin_s - (exchanger.waited_s - waited_s))
+            times_s.append((time.perf_counter() - begin_s, exchanger.waits_s))
         tell({"task": number, "seconds": times_s[_WARM_UPS:]})
     members.close()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -37,9 +37,14 @@ class LocalReduction:
     """A reduction in this process."""
 
     reduced: Reduced  # The mean, and what this rank sent
-    waited_s: float  # Seconds of waiting for other ranks
+    waits_s: list[float]  # Seconds of waiting for other ranks in each collective
     total_s: float  # Seconds in all
     sent_bytes: float = 0.0  # By ring algorithms
+
+    @property
+    def waited_s(self) -> float:
+        """Seconds of waiting in all."""
+        return sum(self.waits_s)
 
 
 def reduce_here(
@@ -52,7 +57,7 @@ def reduce_here(
     # Overflows show in the mean, as between ranks in memory.
     with np.errstate(over="ignore", invalid="ignore"):
         reduced = drive(reducer.reduce(rank, gradient))
-    return LocalReduction(reduced, clock.waited_s, time.perf_counter() - begun_s, clock.sent_bytes)
+    return LocalReduction(reduced, clock.waits_s, time.perf_counter() - begun_s, clock.sent_bytes)
 
 
 def learn_here(reducer: Reducer, gradient: Gradient, *, seed: int) -> None:
@@ -77,7 +82,7 @@ def drive(program: Generator[Any, None, T]) -> T:
 
 @dataclass(slots=True)
 class _WaitClock:
-    waited_s: float = 0.0
+    waits_s: list[float] = field(default_factory=list)
     sent_bytes: float = 0.0
 
     def timed(self, wait: Callable[[], T]) -> T:
@@ -85,7 +90,7 @@ class _WaitClock:
         try:
             return wait()
         finally:
-            self.waited_s += time.perf_counter() - begun_s
+            self.waits_s.append(time.perf_counter() - begun_s)
 
 
 @dataclass(slots=True, eq=False)

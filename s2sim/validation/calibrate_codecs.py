@@ -4,6 +4,7 @@ import platform
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
@@ -52,7 +53,7 @@ class CodecTime:
 
     reducer: str
     size_bytes: int  # Of the dense gradient
-    measured_s: float  # Without waiting for collectives
+    measured_s: float  # Without its collectives
     predicted_s: float  # By the constants and the factor of the reducer
 
 
@@ -79,7 +80,7 @@ def calibrate_codecs(
     trace = load_trace(trace_name, workers=_PROCESSES)
     buckets = _SIZES if recorded is None else RecordedJob.read(recorded).buckets or (tuple(trace.gradient(0, 0).names),)
     tasks = [(text, names) for text in texts for names in buckets]
-    seconds: list[list[list[float]]] = [[] for _ in tasks]
+    seconds: list[list[list[tuple[float, list[float]]]]] = [[] for _ in tasks]
     progress.start(_PROCESSES * len(tasks), "measuring codecs")
 
     def hear(_: int, told: Any) -> None:
@@ -100,8 +101,7 @@ def calibrate_codecs(
         # What sends a bucket densely has no codec there.
         if works := [step for step in run_reducer(reducer, parts).recording.scripts[0] if isinstance(step, Work)]:
             values = parts[0].size
-            # Ranks wait for the slower of them in each step.
-            took_s = float(np.median(np.max(seconds[number], axis=0))) / turns
+            took_s = median(map(_without_collectives_s, zip(*seconds[number], strict=True))) / turns
             copied = 4 * values if summed_dtype(reducer) is None else 0
             coded.append((text, [*works, *feedback_work(reducer, values)], took_s, 4 * values, copied))
     return fit_codecs(coded)
@@ -155,6 +155,15 @@ def fit_codecs(measured: Sequence[tuple[str, Sequence[Work], float, int, int]]) 
     rows = zip(texts, sizes_bytes, times_s, predicted_s.tolist(), strict=True)
     error = float(np.median(np.abs(np.log(predicted_s / measured_s))))
     return CodecCalibration(tuple(CodecTime(*row) for row in rows), factors, error, toml_text(values, _HEAD))
+
+
+def _without_collectives_s(ranks: Sequence[tuple[float, list[float]]]) -> float:
+    """Return the seconds of a step less those of its collectives, from each rank's whole and its waits.
+
+    The last of the ranks waits for a collective alone, the others for it too, as after each piece of a codec.
+    """
+    alone_s: list[float] = [min(each) for each in zip(*(waits_s for _, waits_s in ranks), strict=False)]
+    return max(whole_s for whole_s, _ in ranks) - sum(alone_s)
 
 
 def _sum_work(works: Sequence[Work]) -> list[int]:

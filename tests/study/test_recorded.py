@@ -26,7 +26,7 @@ from s2sim.simulation.plan import work_ps
 from s2sim.sweeps.compute import compute_jobs
 from s2sim.sweeps.explore import Explorer
 from s2sim.topology.hardware import load_gpu
-from s2sim.validation.calibrate_codecs import fit_codecs
+from s2sim.validation.calibrate_codecs import _without_collectives_s, fit_codecs
 
 NAMES, SIDE = ("first.weight", "second.weight"), 512
 BYTES = 4 * SIDE * SIDE
@@ -323,6 +323,12 @@ def test_constants_and_factors_come_back_from_times_that_they_were_made_of():
     found = fit_codecs(measured)
     assert found.median_error < 0.05
     assert found.factors["fp16"] / found.factors["topk"] == pytest.approx(3, rel=0.3)
+
+
+def test_after_each_piece_ranks_wait_for_the_slower_one():
+    """Pieces of 5 and 2 ms on one rank, 1 and 4 ms on the other, with collectives of 1 and 3 ms: 9 ms of codec."""
+    ranks = [(0.013, [0.001, 0.005]), (0.013, [0.005, 0.003])]
+    assert _without_collectives_s(ranks) == pytest.approx(0.009)
 
 
 def test_the_file_charges_what_was_fitted(tmp_path):
