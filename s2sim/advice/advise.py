@@ -370,7 +370,8 @@ def advise(
             found = _largest(base, runs, _required(question, "efficiency", efficiency, "80%"), most_workers)
         else:
             found = _best(base, runs) if question == "best" else _flips(base, runs)
-        asked = {"question": question, "spec": base.to_json(), "changes": str(changes)}
+        asked: dict[str, Any] = {"question": question, "spec": base.to_json(), "changes": str(changes)}
+        asked |= {"faster": faster, "efficiency": efficiency, "most_workers": most_workers}
         answered = {"measured": ["bytes", "error"], "assumed": ["time: simulated in the runs that it rests on"]}
         return replace(found, provenance=run_record(spec=asked, inputs={}, named=asked, **answered))
     finally:

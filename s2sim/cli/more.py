@@ -96,9 +96,9 @@ def _differences(a: Any, b: Any, where: str) -> Iterator[dict[str, Any]]:
     if isinstance(a, Mapping) and isinstance(b, Mapping):
         found: list[dict[str, Any]] = []
         for name in sorted(dict.fromkeys([*a, *b]), key=lambda name: name.endswith(_HASH)):
-            # What else differs tells more than a hash, of an input and of the question.
-            is_told = name.endswith(_HASH) and (found or _INPUTS not in f".{where}.")
-            if name not in _IGNORED and not is_told:
+            # A hash counts for an input of which nothing else differs.
+            left_out = name.endswith(_HASH) and (found or _INPUTS not in f".{where}.")
+            if name not in _IGNORED and not left_out:
                 found += _differences(a.get(name), b.get(name), f"{where}.{name}" if where else name)
         yield from found
     elif isinstance(a, list) and isinstance(b, list):

@@ -277,7 +277,11 @@ class Log(ProgressWatcher):
 
     def __init__(self) -> None:
         self._logged_s = self._began_s = monotonic()
-        self._what, self._done, self._total = "", 0, 0
+        self._what, self._done, self._total, self._told = "", 0, 0, ""
+
+    def tell(self, line: str) -> None:
+        """Remember what the next line ends with."""
+        self._told = f"; {printable(line)}"
 
     def start(self, total: int, what: str) -> None:
         """Begin a phase of ``total`` advances."""
@@ -290,9 +294,9 @@ class Log(ProgressWatcher):
         if monotonic() - self._logged_s >= LOG_EVERY_S:
             self._logged_s = monotonic()
             of = f" of {self._total}" if self._total else ""
-            left_s = (monotonic() - self._began_s) * (self._total / (self._done or 1) - 1)
+            left_s = (monotonic() - self._began_s) * max(0.0, self._total / (self._done or 1) - 1)
             of += f", {format_seconds(left_s)} left" if self._total and self._done else ""
-            sys.stderr.write(f"s2sim: {printable(self._what)}, {self._done}{of}\n")
+            sys.stderr.write(f"s2sim: {printable(self._what)}, {self._done}{of}{self._told}\n")
 
 
 class Bar(ProgressWatcher):

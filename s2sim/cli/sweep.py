@@ -1,7 +1,7 @@
 """``s2sim sweep``: the cells of a study; ``s2sim results``: their rows as tables; ``explore``: with sliders."""
 
 from contextlib import closing, suppress
-from dataclasses import replace
+from dataclasses import asdict, replace
 from importlib import util
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -13,7 +13,7 @@ from s2sim.cli import INTERRUPTED, output
 from s2sim.cli.options import Experiment, check_targets, options_from, takes_tables
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.spec import RunSpec
-from s2sim.provenance import usable_cores
+from s2sim.provenance import content_hash, usable_cores
 from s2sim.tables import Table
 from s2sim.units import format_number_of
 
@@ -39,6 +39,7 @@ def sweep_command(
     study's format is in docs/sweeps.md.
     """
     from s2sim.sweeps.store import SweepResult
+    from s2sim.sweeps.study import Study
     from s2sim.sweeps.sweep import merge_shards, store_name, sweep
 
     if study == "merge":
@@ -61,7 +62,8 @@ def sweep_command(
         _show_end(result, quiet=quiet)
         return
     with suppress(S2SimError):
-        _show_end(SweepResult.load(Path(out) / store_name(part)), quiet=True)
+        own = content_hash(asdict(Study.load(study)))
+        _show_end(SweepResult.load(Path(out) / store_name(part), own), quiet=True)
     output.show_line(f"Interrupted; s2sim sweep {study} --out {out} goes on.")
     raise typer.Exit(INTERRUPTED)
 

@@ -61,7 +61,8 @@ def _compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
         from numba import njit
     except ImportError as error:
         raise S2SimError("backend numba needs numba: pip install 's2sim[numba]', or take backend numpy") from error
-    return njit(nogil=True)(loop)
+    compiled: Callable[..., Any] = njit(nogil=True)(loop)
+    return compiled
 
 
 # Numba widens products of 32-bit numbers to 64 bits; np.uint32 cuts them off again, as NumPy's arrays do.

@@ -281,11 +281,13 @@ def find_alternatives(spec: RunSpec, scenario: ReducerScenario, state: RunState)
         others[text] = overrides, resolve_checked(changed)
     found = []
     for name, (overrides, there) in others.items():
-        recorded = [each.recorded for each in predictions]
-        if recordings_content(scenario, ranks) != recordings_content(there, ranks):
-            recorded, _ = record(there, ranks)
         law = state.extrapolations.get(ranks) if name == HEALTHY else extrapolate(there, ranks)
-        marked = mark(predict(there, recorded, thorough=False), law)
+        refused = {*scenario.refused, *({} if law is None else law.refused)}
+        kept = replace(there, reducers=tuple(each for each in there.reducers if each.option_string not in refused))
+        recorded = [each.recorded for each in predictions if each.recorded.option_string not in refused]
+        if recordings_content(scenario, ranks) != recordings_content(kept, ranks):
+            recorded, _ = record(kept, ranks)
+        marked = mark(predict(kept, recorded, thorough=False), law)
         rows = judge([each.row for each in marked], spec.max_error)
         verdict = give_verdict(rows, VerdictContext(max_error=spec.max_error))
         times_s = {row.reducer: row.judgement.time_s for row in rows if row.judgement is not None}

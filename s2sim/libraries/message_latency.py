@@ -7,7 +7,7 @@ v2.27, and the sizes of buffers in src/include/device.h.
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, inf, log2
+from math import ceil, inf
 
 import numpy as np
 
@@ -96,7 +96,7 @@ class Sending:
     # as long as that, since each step has a post; in chains each chunk of so many bytes does; 0 is neither.
     chunk_bytes: float = 0.0
     to_children: bool = False  # Whether nodes have two children in a tree
-    ahead: bool = False  # Whether several hops are under way at a time, so that none adds what its protocol does
+    ahead: bool = False  # Whether a rank sends on without waiting for what the protocol adds to a hop
 
 
 def message_overheads(
@@ -232,8 +232,8 @@ def path_latencies(constants: LibraryConstants, path: tuple[str, str], *, announ
 MAX_PIECES = 256
 """With more chunks the fill of a pipeline hardly changes, and the simulation is slower."""
 
-# Bytes of data in a step of a channel's buffers; of all other protocols plain data.
-_STEP_BYTES, _PLAIN_STEP_BYTES = {"LL": 32 << 10, "LL128": 576_000}, 512 << 10
+# Bytes of data in a step of a channel's buffers; of all other protocols plain data. Steps in these.
+_STEP_BYTES, _PLAIN_STEP_BYTES, _STEPS = {"LL": 32 << 10, "LL128": 576_000}, 512 << 10, 8
 # Each rule halves chunks down to a least size while the buffer does not fill the tree's hops the given number of times.
 _SIMPLE_RULES = ((8, 128 << 10), (4, 64 << 10), (1, 32 << 10))
 _LL128_RULES = ((64, 128 << 10), (16, 32 << 10))
@@ -270,14 +270,15 @@ def tree_pieces(protocol: str, size_bytes: float, channels: int, nodes: int, ran
 
 
 def pat_aggregation(part_bytes: float, ranks: int) -> int:
-    """Return the contributions in a message of PAT: as many as fit in a step of buffers, a power of two.
+    """Return how many contributions PAT takes together: those that fit in a step of buffers, in all of these.
 
     ``part_bytes`` is a channel's part of a contribution (`PatRSAlgorithm` in src/include/collectives.h).
 
     >>> [pat_aggregation(part, 64) for part in (1 << 10, 100 << 10, 1 << 20)]
-    [32, 4, 1]
+    [32, 32, 8]
     """
-    return 1 << int(log2(min(max(ranks / 2, 1), max(1, _PLAIN_STEP_BYTES / max(1, part_bytes)))))
+    in_a_step, half = max(1, int(_PLAIN_STEP_BYTES / max(1, part_bytes))), max(1, ranks // 2)
+    return 1 << min((_STEPS * in_a_step).bit_length() - 1, (half - 1).bit_length())
 
 
 # Largest chunk, and rules that reduce it if a buffer is smaller than the given multiple of the bytes in flight.
@@ -327,17 +328,20 @@ def most_peers(demand: Demand, node_of_rank: Ints) -> tuple[int, int]:
     return inside, between
 
 
-def most_partners(schedule: Schedule, node_of_rank: Ints) -> tuple[int, int]:
-    """Return `most_peers` of any schedule whose messages are sends and receives."""
-    demand = schedule.demand
-    if demand.kind in ("all_to_all", "send_recv"):
-        return most_peers(demand, node_of_rank)
-    patterns = dict.fromkeys(step.round.pattern for step in schedule.steps)
-    pairs = np.unique(np.concatenate([each.src * demand.ranks + each.dst for each in patterns]))
-    sides = np.divmod(pairs, demand.ranks)
-    same = node_of_rank[sides[0]] == node_of_rank[sides[1]]
-    inside, between = (max(int(np.bincount(side[of], minlength=1).max()) for side in sides) for of in (same, ~same))
-    return inside, between
+def count_sends(schedule: Schedule, node_of_rank: Ints) -> tuple[int, int, int]:
+    """Return the calls of a schedule that consists of sends and receives, and the peers in all of them.
+
+    Rounds that need each other's data are calls of their own. Peers are counted as by `most_peers`.
+    """
+    if schedule.demand.kind in ("all_to_all", "send_recv"):
+        return 1, *most_peers(schedule.demand, node_of_rank)
+    calls = inside = between = 0
+    for step in schedule.steps:
+        sides = step.round.pattern.src, step.round.pattern.dst
+        same = node_of_rank[sides[0]] == node_of_rank[sides[1]]
+        most = [max(np.bincount(side[of], minlength=1).max() for side in sides) for of in (same, ~same)]
+        calls, inside, between = calls + step.times, inside + step.times * most[0], between + step.times * most[1]
+    return calls, int(inside), int(between)
 
 
 def switch_reduction_overheads(

@@ -24,8 +24,8 @@ _CHANNELS_WITHOUT_NVLINK = 2
 _BLOCKS_A_CHANNEL = 2  # of a channel that NCCL's search finds between nodes
 _MOST_WITHOUT_NVLS = 2  # GPUs of a node (`ncclNvlsInit` in src/transport/nvls.cc)
 _FLAGGED = "LL"  # the protocol with a flag beside each four bytes
-# What is no kernel of NCCL consists of sends and receives.
-_KERNELS = ("ring", "chain", "double-binary-tree", "in-network", "nvls-tree", "pat", "msccl", "hierarchical", "torus")
+# Hierarchical and torus are kernels in turn; what is none of these consists of sends and receives.
+_KERNELS = ("ring", "chain", "double-binary-tree", "in-network", "nvls-tree", "pat", "hierarchical", "torus")
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,9 +69,8 @@ class NcclProfile(messages.ConstantsProfile):
         ring = f"ring:{order}".removesuffix(":")
         generation = self._constants.generation_of(cluster.shape.gpu)
         if demand.kind in ("all_gather", "reduce_scatter"):
-            # With one GPU a node
-            lone = several and cluster.nodes_used == cluster.workers and has("pat") and self.only in ("", self._plain)
-            if generation is None or not lone:
+            one_a_node = several and cluster.nodes_used == cluster.workers
+            if generation is None or not one_a_node or not has("pat") or self.only not in ("", self._plain):
                 return (ring,)
             part = demand.sizes_bytes.max() / _graph(cluster, generation).blocks
             return (ring, f"pat:aggregation={messages.pat_aggregation(part, demand.ranks)}")
@@ -159,22 +158,20 @@ class NcclProfile(messages.ConstantsProfile):
         if self.protocol and not schedule.assisted:
             times[f"protocol.{self.protocol}.launch"] = 1
         if _sends(schedule):
-            inside, between = messages.most_partners(schedule, cluster.node_of_rank)
-            # Rounds that need each other's data are calls of their own.
-            rounds = schedule.rounds if schedule.demand.kind != "all_to_all" else 1
-            times |= {"launch.collective": rounds, "peer.message": inside + between, "peer.network": between}
+            calls, inside, between = messages.count_sends(schedule, cluster.node_of_rank)
+            times = dict.fromkeys(times, calls) | {"peer.message": inside + between, "peer.network": between}
         elif _name(schedule) == "pat":
             times["pat.rank"] = schedule.demand.ranks
         return self._launch_terms(times)
 
     def host_terms(self, schedule: Schedule, cluster: Cluster) -> tuple[MessageConstants, ...]:
         """Return the time of a process that launches on the GPUs of its node sequentially."""
-        if not self.one_process:
+        if not self.one_process or schedule.demand.ranks == 1:
             return ()
         gpus = int(np.bincount(cluster.host_of_rank).max())
         if _sends(schedule):
-            calls = sum(messages.most_partners(schedule, cluster.node_of_rank))
-            return self._launch_terms({"launch.gpu": gpus, "peer.message": gpus * calls})
+            calls, *peers = messages.count_sends(schedule, cluster.node_of_rank)
+            return self._launch_terms({"launch.gpu": calls * gpus, "peer.message": gpus * sum(peers)})
         channels = 0 if self._constants.has("shared-work", self.version) else self.blocks(schedule.demand, cluster)
         return self._launch_terms({"launch.gpu": gpus, "launch.channel": gpus * channels})
 
@@ -330,8 +327,8 @@ def _around(schedule: Schedule) -> bool:
 
 
 def _sends(schedule: Schedule) -> bool:
-    """Return whether a schedule consists of sends and receives."""
-    return _name(schedule) not in _KERNELS
+    """Return whether a schedule consists of sends and receives; a program with a protocol of its own is a kernel."""
+    return _name(schedule) not in _KERNELS and not schedule.wants_protocol
 
 
 _graph = lru_cache(maxsize=16)(channel_graph)

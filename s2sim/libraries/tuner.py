@@ -143,7 +143,7 @@ def estimate_us(graph: ChannelGraph, demand: Demand, algorithm: str, protocol: s
         return _tree_us(tables, graph, demand.buffer_bytes, protocol)
     if algorithm == "pat":
         own = tables["pat"]
-        level_us = tables["network"]["tree"][-1] / own["ahead"]
+        level_us = tables["network"]["tree"][-1] / own["hop_divisor"]
         latency_us = own["base"] + graph.rounds * level_us + own["rank"] * graph.ranks
         return float(latency_us + _us(demand.buffer_bytes, own["share"] * graph.channels * graph.between))
     return _ring_us(tables, graph, demand, protocol) if algorithm in ("ring", "chain") else None

@@ -126,6 +126,7 @@ class JobRecorder:
         self._marks: dict[str, list[timing.StepMarks]] = {kind: [] for kind in self._kinds}
         self._now: list[timing.StepMarks] = []  # Of the step that runs, by mini-batch
         self._beside: list[timing.StepMarks] = []  # Of mini-batches in the loop's own no_sync
+        self._averages: bool | None = None  # Whether steps without DDP's all-reduces are taken, as all ranks agree
         self._begin: Any = None  # Mark of the end of the step before
         self._captured: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)  # By place in the kinds
 
@@ -248,7 +249,9 @@ class JobRecorder:
         import torch
 
         last = self._parameters.get(self._watch_few())
-        if self._beside or last is None:
+        if self._averages is None:
+            self._averages = all(gather(bool(last is not None and not self._beside), self._group))
+        if last is None or not self._averages:
             return
         self._ddp.require_backward_grad_sync = False
         # As after a step with all-reduces: the next forward takes rank 0's buffers.

@@ -169,7 +169,7 @@ def step_times(
     sparse: frozenset[str],
 ) -> StepTimes:
     """Return the times of steps with marks at all layers and gradients, scaled to those with few marks."""
-    clock.wait(plain[-1].optimizer_end)
+    clock.wait(plain[-1].end or plain[-1].optimizer_end)
     names = [name for name, parameter in module.named_parameters() if parameter.requires_grad]
     came = {name for marks in watched for name in marks.ready}
     hooked_us = median(clock.between_us(marks.forward_end, marks.backward_end) for marks in watched)

@@ -290,7 +290,7 @@ class _IterationReplay:
             freed = ended
             if settings.waits_for_all or iteration == len(ranks.slower) - 1:
                 yield env.all_of(ended[: self._buckets])
-            if compute.optimizer_ps and (settings.waits_for_all or not exchanges):
+            if compute.optimizer_ps and (settings.waits_for_all or not exchanges):  # Else each bucket has its share
                 yield ranks.device.run("optimizer", ceil(compute.optimizer_ps * ranks.optimizer[iteration]))
             if count := len(self._gathers.after_step):
                 queue.begin(count, count)

@@ -165,7 +165,8 @@ def _field_type(what: str, name: str) -> tuple[Callable[[str], Any] | None, bool
     """Return what reads a field's text, and whether it takes several and whole numbers; None for none of the spec."""
     option, kind = options_of(SPECS[what]).get(name), get_type_hints(SPECS[what]).get(name)
     parse = option[1].parse if option is not None else parse_size_bytes if name == "size_bytes" else None
-    return parse, get_origin(kind) is tuple, None if kind is None else int in (kind, *get_args(kind))
+    whole = True if name in _PARALLEL else None if kind is None else int in (kind, *get_args(kind))
+    return parse, get_origin(kind) is tuple, whole
 
 
 @lru_cache(maxsize=1024)

@@ -341,12 +341,13 @@ def _work(plan: SweepPlan, store: SweepStore, engine: Engine, progress: Progress
     size = max(1, min(_LARGEST_CHUNK[plan.study.what], len(plan.jobs) // (8 * engine.workers)))
     chunks = (plan.jobs[first : first + size] for first in range(0, len(plan.jobs), size))
     progress.start(sum(len(job.cells) for job in plan.jobs), "computing cells")
-    running = _submit(engine, chunks, 2 * engine.workers)
+    running, told = _submit(engine, chunks, 2 * engine.workers), set[str | None]()
     while running:
         several = engine.finished(_WAIT_S)
         for outcomes in several:
             store.add(outcomes)
-            for reason in dict.fromkeys(each.reason for each in outcomes if each.state != "done"):
+            for reason in {each.reason for each in outcomes if each.state != "done"} - told:
+                told.add(reason)
                 tell(progress, f"not computed: {reason}")
         progress.advance(sum(map(len, several)))
         running += _submit(engine, chunks, len(several)) - len(several)

@@ -87,15 +87,7 @@ def run_trainings(rank: int, ranks: int, arguments: Mapping[str, Any], tell: Cal
     """Record a ``training`` (fields of `Training`) into ``recorded`` unless None, and time it with each task's hook."""
     training, effort = Training(**arguments["training"]), Repetitions(**arguments["effort"])
     if arguments["recorded"] is not None:
-        from s2sim.pytorch.job_recorder import JobRecorder
-
-        ddp, subject, iterate = _distribute(training, rank, ranks)
-        sparse = any(getattr(each, "sparse", False) for each in subject.module.modules())
-        about: dict[str, Any] = {"batch": subject.batch, "sample": subject.sample, "model": subject.model}
-        with JobRecorder(ddp, Path(arguments["recorded"]), **about, alone=not sparse, network=True) as recorder:
-            while left := recorder.steps_left:
-                iterate(left)
-                recorder.step()
+        _record(training, Path(arguments["recorded"]), rank, ranks)
     for number, fields in enumerate(arguments["tasks"]):
         summary = _time_training(training, fields["what"], rank, ranks, effort)
         if rank == 0:
@@ -126,6 +118,18 @@ def _distribute(training: Training, rank: int, ranks: int) -> tuple[Any, Trainin
         subject.optimizer.step()
 
     return ddp, subject, iterate
+
+
+def _record(training: Training, folder: Path, rank: int, ranks: int) -> None:
+    from s2sim.pytorch.job_recorder import JobRecorder
+
+    ddp, subject, iterate = _distribute(training, rank, ranks)
+    sparse = any(getattr(each, "sparse", False) for each in subject.module.modules())
+    about: dict[str, Any] = {"batch": subject.batch, "sample": subject.sample, "model": subject.model}
+    with JobRecorder(ddp, folder, **about, alone=not sparse, network=True) as recorder:
+        while left := recorder.steps_left:
+            iterate(left)
+            recorder.step()
 
 
 def _add_hook(ddp: Any, what: str, seed: int) -> Any:

@@ -356,7 +356,8 @@ def to_astra(cluster: Cluster) -> str:
     if not written or prod(count for _, count, *_ in dimensions) != cluster.workers or not dimensions:
         raise TopologyError(
             f"{shape.name} with {cluster.workers} workers is not of rings, switches and full meshes in dimensions, "
-            "which is all that ASTRA-sim's network has: --graphml and --simgrid write any cluster"
+            "with an interface for each GPU, which is all that ASTRA-sim's network has: --graphml and --simgrid write "
+            "any cluster"
         )
     rows = zip(_ASTRA, zip(*dimensions, strict=True), strict=True)
     lists = "".join(f"{key}: [ {', '.join(map(str, row))} ]\n" for key, row in rows)

@@ -68,8 +68,16 @@ def test_rounds_that_wait_for_each_other_are_calls_of_their_own():
     constants, cluster = load_constants("nccl"), build_cluster(load_shape("dgx-h100"), 16)
     timer = Timer(cluster, "halving-doubling", profile=NcclProfile("nccl"))
     launch_ps = timer.time(make_demand("all_reduce", 1 << 12, 16)).schedule.launch_ps
-    # Four distances, there and back; of the partners three are in the node.
-    assert launch_ps == 8 * constants["launch.collective"] + 4 * constants["peer.message"] + constants["peer.network"]
+    # Four distances, there and back, of which one is between nodes.
+    calls = 8 * (constants["launch.collective"] + constants["peer.message"])
+    assert launch_ps == calls + 2 * constants["peer.network"]
+
+
+@pytest.mark.parametrize("kind", ["all_reduce", "barrier"])
+def test_one_rank_has_nobody_to_send_to(kind):
+    cluster, algorithm = build_cluster(load_shape("dgx-h100"), 1), "recursive-doubling"
+    timer = Timer(cluster, algorithm, profile=NcclProfile("nccl", one_process=True))
+    assert timer.time(make_demand(kind, 0 if kind == "barrier" else 64, 1)).duration_ps == 0
 
 
 def test_one_process_queues_the_calls_of_all_its_gpus():

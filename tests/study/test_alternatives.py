@@ -61,6 +61,14 @@ def test_an_answer_elsewhere_doubts_extrapolated_gradients_as_a_run_there_does()
 
 
 @pytest.mark.slow
+def test_what_cannot_be_checked_here_is_in_no_answer_elsewhere():
+    options = {"workers": 12, "trace": "ncf", "scale_to": "700000", "reducers": ["union", "spardl:teams=3"]}
+    result = s2sim.run("fat-tree", **options, **QUICK, instead=["node.gpus=2"])
+    assert [each.reducer for each in result.refused] == ["spardl:teams=3"]
+    assert set(result.alternatives[0].time_s) == {"dense", "union"}
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("options", [{"trace": "ncf", "model": "gnmt-8", "reducers": ["s2-exact"]}, {"profile": "ncf"}])
 def test_several_numbers_of_workers_are_judged_as_each_alone_is(options):
     several = s2sim.run("dgx-h100", workers=(2, 16), **QUICK, **options)

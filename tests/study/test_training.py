@@ -124,7 +124,7 @@ def test_two_streams_and_a_host_loop_change_what_a_codec_costs():
         ({"streams": 3}, "--streams 3"),
         ({"batch": 0}, "--batch 0"),
         ({"accumulate": 0}, "--accumulate 0"),
-        ({"accumulate": 4, "discipline": "zero2"}, "zero2 exchanges the gradients of each mini-batch"),
+        ({"accumulate": 4, "discipline": "zero2"}, "zero2 exchanges the gradients of each"),
         ({"compute_cv": -0.1}, "--compute-cv"),
         ({"compute_cv": float("nan")}, "--compute-cv"),
         ({"host_loop": "5"}, "--host-loop"),

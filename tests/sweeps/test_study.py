@@ -174,3 +174,14 @@ def test_groups_are_made_of_their_sizes():
     assert [cell.spec.groups for cell in found] == [None, "dp=rest,tp=2"]
     found = cells(axes={"dp": [2, 8]}, base=BASE | {"workers": 8})
     assert [cell.spec.groups for cell in found] == ["dp=2", "dp=8"]
+
+
+def test_parallel_ranks_are_whole_numbers():
+    study = Study.load(
+        {
+            "what": "run",
+            "base": {"topology": "dgx-h100", "workers": 8, "profile": "gpt2"},
+            "axes": {"tp": {"linear": [1, 4, 3]}},
+        }
+    )
+    assert [cell.spec.groups for cell in study.cells()] == [None, "dp=rest,tp=2", "dp=rest,tp=4"]

@@ -184,9 +184,9 @@ class Pat(OverGroups):
 
     Modelled: partners, which contributions a message carries, and the number of messages. Not modelled: the order of
     rounds under a limit, which is by distance here, while NCCL finishes one branch after another so that few buffers
-    are in use (rounds are the same, so is their time); that rounds of several pieces of one contribution overlap; the
-    copies in and out of buffers; and that NCCL sets the limit itself, from the size of contributions and its buffers,
-    and runs PAT with one GPU a node alone. Grouping under a limit follows NCCL's code (2.23 and later).
+    are in use (rounds are the same, so is their time); that rounds of several pieces of one contribution overlap; and
+    the copies in and out of buffers. Grouping under a limit follows NCCL's code (2.23 and later), which sets the limit
+    by its buffers.
     """
 
     name: ClassVar[str] = "pat"

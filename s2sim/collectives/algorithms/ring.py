@@ -66,7 +66,7 @@ class Ring(OverGroups):
     in_flight: int | None = None  # Pieces that go round together, one behind the other; None takes all
     # When a rank may send its next piece: once the one before it has arrived, or once its last byte has left
     release: Literal["delivered", "sent"] = "delivered"
-    # Whether ranks follow each other by their numbers, or node by node wherever they are placed, as NCCL has them
+    # Whether ranks follow each other by their numbers, or node by node and GPU by GPU, as NCCL has them
     order: Order = "ranks"
 
     def __post_init__(self) -> None:

@@ -262,7 +262,7 @@ class Chain(OverGroups):
     # that has all ranks, else one
     channels: int | None = None
     chunks: int | None = None  # Pieces that each channel's part is cut into
-    order: Order = "ranks"  # By rank from the root on, or node by node wherever ranks are placed
+    order: Order = "ranks"  # By rank from the root on, or node by node and GPU by GPU
 
     def __post_init__(self) -> None:
         check_options(self, self.name, channels=1, chunks=1)

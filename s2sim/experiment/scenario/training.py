@@ -330,8 +330,8 @@ def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: 
     accumulate = spec.accumulate if job is None or spec.accumulate > 1 else job.mini_batches
     if accumulate > 1 and not discipline.accumulates:
         raise OptionError(
-            f"--accumulate {accumulate}: {discipline.name} exchanges the gradients of each mini-batch, which is not "
-            "simulated: leave --accumulate out, or take a discipline that adds them up, such as ddp or fsdp"
+            f"{accumulate} mini-batches a step: {discipline.name} exchanges the gradients of each, which is not "
+            "simulated: take a discipline that adds them up, such as ddp or fsdp"
         )
     training = TrainingIteration(
         source=source,
