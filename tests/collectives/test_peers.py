@@ -73,6 +73,17 @@ def test_rounds_that_wait_for_each_other_are_calls_of_their_own():
     assert launch_ps == calls + 2 * constants["peer.network"]
 
 
+@pytest.mark.parametrize("workers", [2, 8, 16, 64])
+def test_a_barrier_takes_about_what_an_all_reduce_of_a_few_bytes_does(workers):
+    cluster = build_cluster(load_shape("dgx-h100"), workers)
+    sizes = {"barrier": 0, "all_reduce": 4}
+    barrier, reduced = (
+        Timer(cluster, profile=NcclProfile("nccl")).time(make_demand(kind, size, workers)).duration_ps
+        for kind, size in sizes.items()
+    )
+    assert 0.5 * reduced < barrier < 1.3 * reduced
+
+
 @pytest.mark.parametrize("kind", ["all_reduce", "barrier"])
 def test_one_rank_has_nobody_to_send_to(kind):
     cluster, algorithm = build_cluster(load_shape("dgx-h100"), 1), "recursive-doubling"
