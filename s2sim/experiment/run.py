@@ -148,13 +148,18 @@ def begin(
 ) -> tuple[ReducerScenario, RunState]:
     """Return a scenario without reducers that cannot be extrapolated, and the state of a run before any prediction."""
     found, last = dict[int, RunExtrapolation | None](), None
-    for ranks in sorted(map(scenario.ranks_of, spec.workers)):
-        found[ranks] = last = extrapolate(scenario, ranks, progress, last)
-        if last is not None and last.refused:
-            checked = tuple(item for item in scenario.reducers if item.option_string not in last.refused)
-            scenario = replace(scenario, reducers=checked, refused={**scenario.refused, **last.refused})
+    for ranks in sorted(map(scenario.ranks_of, spec.workers), reverse=True):
+        law = extrapolate(scenario, ranks, progress, last)
+        if law is not None and law.refused and last is None:
+            checked = tuple(item for item in scenario.reducers if item.option_string not in law.refused)
+            scenario = replace(scenario, reducers=checked, refused={**scenario.refused, **law.refused})
+        elif law is not None and law.refused and last is not None:
+            # What fewer ranks cannot check has the check of more.
+            others = (check for check in last.checks if check.reducer in law.refused)
+            law = replace(law, checks=(*law.checks, *others), refused={})
+        found[ranks] = last = law
     refused = [Refused(name, count, why) for name, why in scenario.refused.items() for count in spec.workers]
-    return scenario, RunState(extrapolations=found, refused=refused)
+    return scenario, RunState(extrapolations=dict(reversed(found.items())), refused=refused)
 
 
 def spec_of(

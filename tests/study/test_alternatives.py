@@ -68,6 +68,15 @@ def test_what_cannot_be_checked_here_is_in_no_answer_elsewhere():
     assert set(result.alternatives[0].time_s) == {"dense", "union"}
 
 
+def test_what_fewer_workers_cannot_check_runs_with_more():
+    """Four ranks have no three teams; six have."""
+    options = {"trace": "ncf", "scale_to": "700000", "reducers": ["union", "spardl:teams=3"]}
+    several = s2sim.run("fat-tree", workers=(4, 6), **options, **QUICK)
+    alone = s2sim.run("fat-tree", workers=6, **options, **QUICK)
+    assert [(each.reducer, each.workers) for each in several.refused] == [("spardl:teams=3", 4)]
+    assert {row.reducer: row.judgement.time_s for row in several.rows if row.workers == 6} == compared(alone)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("options", [{"trace": "ncf", "model": "gnmt-8", "reducers": ["s2-exact"]}, {"profile": "ncf"}])
 def test_several_numbers_of_workers_are_judged_as_each_alone_is(options):
