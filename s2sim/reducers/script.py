@@ -110,11 +110,13 @@ class Recording:
     """The scripts of all ranks, and their collectives in the order in which they were first posted.
 
     They are those of one training step or, of a reducer that does not exchange every one, of ``steps`` together.
+    ``buckets`` has the number of each call's bucket; () if there is one.
     """
 
     calls: tuple[Call, ...]
     scripts: tuple[Script, ...]
     steps: int = 1
+    buckets: tuple[int, ...] = ()
 
     @property
     def workers(self) -> int:

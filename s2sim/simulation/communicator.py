@@ -71,12 +71,12 @@ def one_stands_for_all(recording: Recording, plan: Plan, timer: Timer) -> bool:
 class Communicators:
     """Executes a call when its last rank has posted it: its kernels on all ranks need each other.
 
-    Every group of ranks has its own communicator. Calls that are posted on it at the same time and lower to launches of
-    the same kinds are one launch if the library groups, as in a group call of NCCL: bytes add, latency is paid once. At
-    most ``in_flight`` of a plan run on it concurrently, in the order in which they became ready; launches of different
-    groups do not wait for each other. A launch that nothing can disturb, as one of a group that shares no link with
-    another, takes the timer's time; others share the network. Work between launches is that of the busiest rank,
-    concurrent with the ranks' own programs.
+    Every group of ranks has its own communicator. Calls of a bucket that are posted on it at the same time, with
+    launches of the same kinds, are one launch if the library groups, as in a group call of NCCL: bytes add, latency is
+    paid once. At most ``in_flight`` of a plan run on it concurrently, in the order in which they became ready; launches
+    of different groups do not wait for each other. A launch that nothing can disturb, as one of a group that shares no
+    link with another, takes the timer's time; others share the network. Work between launches is that of the busiest
+    rank, concurrent with the ranks' own programs.
 
     ``quiet()`` returns whether no rank will post before a collective ends. ``watcher`` is called with every message;
     ``disturbance`` changes the network; ``slowest`` scales local work. ``priorities`` has a number per call, of which
@@ -126,9 +126,8 @@ class Communicators:
         ready, self._ready = self._ready, []
         together_by: dict[tuple[tuple[int, ...], int, Hashable], list[int]] = {}
         for call in ready:
-            lowered = self.plan.lowered[call]
-            key: Hashable = lowered.kinds if self.plan.groups else call
-            together_by.setdefault((lowered.ranks, self._priorities[call], key), []).append(call)
+            key = self.plan.lowered[call].ranks, self._priorities[call], self.plan.launch_key(call)
+            together_by.setdefault(key, []).append(call)
         for (ranks, priority, _), calls in together_by.items():
             self._queues[ranks].append(_GroupProgram(tuple(calls), ranks, int(self.env.now), priority))
         for ranks in dict.fromkeys(ranks for ranks, _, _ in together_by):

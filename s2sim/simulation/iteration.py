@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from math import ceil, isclose
 from operator import attrgetter
 
@@ -123,17 +124,15 @@ class _IterationReplay:
         recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}
         of_recording = {key: make_plan(recording, library) for key, recording in recordings.items()}
         plans = [of_recording[id(leaving.recording)] for leaving in self._exchange]
-        self._first_calls, self._one_for_all = [0], False
-        priorities: list[int] = []
-        for leaving, plan in zip(self._exchange, plans, strict=True):
-            self._first_calls.append(self._first_calls[-1] + len(plan.lowered))
-            priorities += [leaving.bucket.priority] * len(plan.lowered)
+        self._first_calls, self._one_for_all = [0, *accumulate(len(plan.lowered) for plan in plans)], False
+        buckets = tuple(number for number, plan in enumerate(plans) for _ in plan.lowered)
+        priorities = [self._exchange[number].bucket.priority for number in buckets]
         lowered = tuple(each for plan in plans for each in plan.lowered)
         disturbance = None
         if has_transient_faults(self._faults):
             disturbance = FaultyNetwork(self._env, cluster, self._faults, cluster.seed)
         self._factors, self._late_ps = straggler_delays(self._faults, self._timer.workers)
-        plan = Plan(lowered * exchanges, library.groups, library.in_flight, library.profile)
+        plan = Plan(lowered * exchanges, library.groups, library.in_flight, library.profile, buckets * exchanges)
         slower = self._conditions.slower * self._factors
         skewed = bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())
         if disturbance is None and skewed and can_skew(plan, self._timer):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Hashable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -61,9 +61,14 @@ class Plan:
     """The execution of the collectives of one recording, one lowered call per call."""
 
     lowered: tuple[LoweredCall, ...]
-    groups: bool  # Whether those of one kind that are posted together are one launch
+    groups: bool  # Whether those of one kind and bucket that are posted together are one launch
     in_flight: int | None  # Concurrent ones, in the order of posting; None for any number
     profile: LibraryProfile = NO_OVERHEADS
+    buckets: tuple[int, ...] = ()  # Of each call; () if there is one
+
+    def launch_key(self, call: int) -> Hashable:
+        """Return what is equal for calls that are one launch if they are posted together."""
+        return (self.lowered[call].kinds, self.buckets and self.buckets[call]) if self.groups else call
 
     @property
     def host_syncs(self) -> int:
@@ -98,7 +103,7 @@ def make_plan(recording: Recording, library: Library = IDEAL) -> Plan:
     calls = {id(call): call for call in recording.calls}
     lowered = {key: replace(lower(to_request(call), library), ranks=call.ranks) for key, call in calls.items()}
     in_order = tuple(lowered[id(call)] for call in recording.calls)
-    return Plan(in_order, library.groups, library.in_flight, library.profile)
+    return Plan(in_order, library.groups, library.in_flight, library.profile, recording.buckets)
 
 
 class Watcher(Protocol):

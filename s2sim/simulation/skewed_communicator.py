@@ -171,8 +171,7 @@ class RankCommunicator:
         plan, priorities = self.shared.plan, self.shared.priorities
         together_by: dict[Hashable, list[int]] = {}
         for call in ready:
-            kinds: Hashable = plan.lowered[call].kinds if plan.groups else call
-            together_by.setdefault((priorities[call], kinds), []).append(call)
+            together_by.setdefault((priorities[call], plan.launch_key(call)), []).append(call)
         self._queue += together_by.values()
         self._choose()
 

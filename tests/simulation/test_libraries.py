@@ -7,6 +7,7 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.libraries.lowering import LocalWork
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.reducers.script import Call, Post, Recording, Wait, Work
+from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, merge_recordings
 from s2sim.simulation.plan import local_work_ps, make_plan, work_ps
 from s2sim.simulation.run import replay
 from s2sim.topology.hardware import load_gpu
@@ -159,6 +160,17 @@ def test_what_is_posted_at_once_is_one_launch_only_where_the_library_groups(time
     assert apart.total_ps == pytest.approx(
         reduce_ps(4_000_000) + gather_ps(400_000) + works_ps(gpu, LocalWork(2_000_000, 1)), abs=12
     )
+
+
+def test_buckets_that_are_posted_at_once_are_launches_of_their_own(timer, gpu):
+    """As DistributedDataParallel starts an all-reduce a bucket; the calls of one bucket's program are a group."""
+    several = Recording((VALUES, VALUES), ((Post(0), Post(1), Wait((0, 1))),) * WORKERS)
+    assert len(run(several, timer, gpu, "nccl").launches) == 1
+    buckets = [BucketExchange(Bucket((number,)), recording) for number, recording in enumerate((several, alone(BITS)))]
+    found = run(merge_recordings(buckets), timer, gpu, "nccl")
+    assert [len(launch.parts) for launch in found.launches] == [2, 1]
+    alone_ps = [run(each.recording, timer, gpu, "nccl").total_ps for each in buckets]
+    assert found.total_ps == pytest.approx(sum(alone_ps), abs=12)
 
 
 def test_an_exchange_of_sizes_holds_the_program_until_the_host_knows_them(timer, gpu):

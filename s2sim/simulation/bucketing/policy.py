@@ -192,7 +192,8 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
             )
             cache[key] = (*early, AwaitGradient(), *late) if early else late
         scripts.append(cache[key])
-    return Recording(tuple(calls), tuple(scripts), max(each.recording.steps for each in exchange))
+    buckets = tuple(number for number, each in enumerate(exchange) for _ in each.recording.calls)
+    return Recording(tuple(calls), tuple(scripts), max(each.recording.steps for each in exchange), buckets)
 
 
 def split_at_gradient(script: Script) -> tuple[Script, Script]:
