@@ -54,7 +54,7 @@ COLLECTIVES = [
     ("all_reduce", algorithm, workers)
     for algorithm in ("ring", "double-binary-tree", "auto")
     for workers in (16, 256, 1024, 4096)
-] + [("all_to_all", "pairwise", workers) for workers in (16, 128, 512, 1024)]
+] + [("all_to_all", algorithm, workers) for algorithm in ("pairwise", "auto") for workers in (16, 128, 512, 1024)]
 
 # Megabytes of a file, files, share of values that are not zero.
 IMPORTS = [(size, files, density) for size in (1, 25, 100) for files in (1, 4) for density in (1.0, 0.1)]

@@ -89,6 +89,14 @@ def read_text(path: Path, *, noun: str = "", error: type[S2SimError] = S2SimErro
     return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
+_READ_BY = {
+    "system": ": a topology of NCCL is read by s2sim import",
+    "algo": ": a program of MSCCL is read by s2sim collective KIND --algorithm ./FILE.xml",
+    "platform": ": a platform of SimGrid is read by s2sim run --topology ./FILE.xml",
+    "{http://graphml.graphdrawing.org/xmlns}graphml": ": GraphML is read from files that are called .graphml",
+}
+
+
 def parse_xml(text: str, path: object, tag: str, whose: str, error: type[S2SimError], *, dtd: bool = False) -> Any:
     """Return the root of an XML text without entities, called ``tag``; ``error`` for what is none of ``whose``.
 
@@ -102,9 +110,8 @@ def parse_xml(text: str, path: object, tag: str, whose: str, error: type[S2SimEr
     except (ParseError, DefusedXmlException, ValueError) as found:
         raise error(f"{path} is no XML of {whose}: {type(found).__name__} {found}".rstrip()) from None
     if root.tag != tag:
-        raise error(
-            f"{path} begins with <{root.tag[:MAX_SHOWN_CHARACTERS]}> and not with <{tag}>, as XML of {whose} does"
-        )
+        found = f"begins with <{root.tag.rpartition('}')[2][:MAX_SHOWN_CHARACTERS]}> and not with <{tag}>"
+        raise error(f"{path} {found}, as XML of {whose} does{_READ_BY.get(root.tag, '')}")
     return root
 
 
@@ -269,6 +276,8 @@ def validated(
     except ValidationError as found:
         problems = describe_problems(found.errors(include_url=False), refusal.rsplit(maxsplit=1)[-1], most)
         raise error(f"{refusal}: {problems}") from None
+    except UnicodeEncodeError:
+        raise error(f"{refusal}: it has half of a surrogate pair, which is no text") from None
 
 
 def check_tables(tables: Mapping[str, Any], form: type[T], path: Path, called: str, most: int | None = None) -> T:

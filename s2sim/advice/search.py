@@ -206,7 +206,8 @@ class CheapestSearch:
             price, low, high = heappop(boxes)
             if best is not None and price > best[0]:
                 break
-            if self.time(high) > self.target:
+            # A refused combination says nothing of those below it.
+            if self.time(high) > self.target and (low == high or self.time(high) < inf):
                 continue
             if self.time(low) <= self.target:
                 best = min(filter(None, [best, (price, self.time(low), low)]))

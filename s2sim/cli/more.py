@@ -2,7 +2,7 @@
 
 import json as json_module
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from importlib import util
 from keyword import iskeyword
 from pathlib import Path
@@ -88,6 +88,8 @@ def regimes_command(
 _MOST_BYTES = 2**28
 # What names a row; other values are figures or texts.
 _KEYS = ("kind", "topology", "workers", "size_bytes", "reducer", "algorithm", "name", "curve", "step")
+# They name no row where all rows of a result have the same, and those of the other another one.
+_SETTINGS = ("topology", "workers", "size_bytes")
 _IGNORED, _HASH, _INPUTS = ("environment", "s2sim"), "sha256", ".provenance.inputs."
 
 
@@ -102,18 +104,25 @@ def _differences(a: Any, b: Any, where: str) -> Iterator[dict[str, Any]]:
                 found += _differences(a.get(name), b.get(name), f"{where}.{name}" if where else name)
         yield from found
     elif isinstance(a, list) and isinstance(b, list):
-        yield from _differences(_by_key(a), _by_key(b), where)
+        one, other = ({key: {str(item.get(key)) for item in _objects(items)} for key in _SETTINGS} for items in (a, b))
+        unlike = {key for key in _SETTINGS if len(one[key]) == len(other[key]) == 1 and one[key] != other[key]}
+        keys = [key for key in _KEYS if key not in unlike]
+        yield from _differences(_by_key(a, keys), _by_key(b, keys), where)
     elif a != b:
         numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (a, b))
         yield {"where": where, "a": _scalar(a), "b": _scalar(b), "b_over_a": b / a if numbers and a else None}
 
 
-def _by_key(items: list[Any]) -> dict[str, Any]:
+def _objects(items: list[Any]) -> list[Mapping[str, Any]]:
+    return [item for item in items if isinstance(item, Mapping)]
+
+
+def _by_key(items: list[Any], keys: Collection[str]) -> dict[str, Any]:
     """Return the items of a list by what names them, or by their place."""
     named: dict[str, Any] = {}
     for place, item in enumerate(items):
-        keys = [item[key] for key in _KEYS if isinstance(item, Mapping) and item.get(key) is not None]
-        name = " ".join(map(str, dict.fromkeys(keys))) or str(place)
+        values = [item[key] for key in keys if isinstance(item, Mapping) and item.get(key) is not None]
+        name = " ".join(map(str, dict.fromkeys(values))) or str(place)
         named[f"[{name}]" if f"[{name}]" not in named else f"[{name} {place}]"] = item
     return named
 
@@ -142,8 +151,8 @@ def diff_command(*, a: str, b: str, most: int = 30) -> None:
         numbers = [row for row in table.rows if row["b_over_a"] is not None]
         ordered = sorted(numbers, key=_change, reverse=True) if table is figures else list(table.rows)
         output.show_grids([table_grid(Table(table.columns, tuple(ordered[:most])), title)])
-        if len(table.rows) > most:
-            output.show_line(f"{len(table.rows) - min(most, len(ordered))} more: --csv - has all.")
+        if left := len(table.rows) - min(most, len(ordered)):
+            output.show_line(f"{left} more: --csv - has all.")
 
 
 def _change(row: dict[str, Any]) -> float:

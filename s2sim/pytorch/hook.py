@@ -12,7 +12,14 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.pytorch.hook_buckets import BucketExchanger, PendingGradients, from_tensors, make_bucket_layout, to_tensors
+from s2sim.pytorch.hook_buckets import (
+    SHARDED,
+    BucketExchanger,
+    PendingGradients,
+    from_tensors,
+    make_bucket_layout,
+    to_tensors,
+)
 from s2sim.pytorch.members import Members, hook_members
 from s2sim.reducers import registry, run
 from s2sim.reducers.rank import Reducer
@@ -314,8 +321,13 @@ def _close_all() -> None:
         state.close()
 
 
-def hook(state: HookState, bucket: Any) -> torch.futures.Future[torch.Tensor]:
-    """Average a bucket's gradients over ranks with the state's reducer: ``model.register_comm_hook(state, hook)``."""
+def hook(state: HookState, bucket: Any, *sharded: Any) -> torch.futures.Future[torch.Tensor]:
+    """Average a bucket's gradients over ranks with the state's reducer: ``model.register_comm_hook(state, hook)``.
+
+    `OptionError` where FSDP calls it, with a sharded gradient.
+    """
+    if sharded:
+        raise OptionError(f"{SHARDED} these are of FSDP")
     return state.take(bucket)
 
 

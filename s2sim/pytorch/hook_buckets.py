@@ -279,6 +279,9 @@ class BucketLayout:
         return Gradient(tuple(self.parameters), tuple(layers))
 
 
+SHARDED = "the hook takes gradients of parameters that are whole on every rank:"
+
+
 def make_bucket_layout(
     model: torch.nn.Module, *, sparse: Sequence[str] | None, bucket_bytes: int | None, whole: bool
 ) -> BucketLayout:
@@ -301,6 +304,8 @@ def make_bucket_layout(
     if not parameters:
         raise OptionError("the model has no parameter with a gradient: there is nothing to exchange")
     for name, parameter in parameters.items():
+        if hasattr(parameter, "device_mesh"):
+            raise OptionError(f"{SHARDED} {name} is one of FSDP")
         if parameter.dtype not in (torch.float32, torch.bfloat16):
             raise OptionError(
                 f"the parameter {name} is held in {parameter.dtype}: the hook takes torch.float32 and torch.bfloat16"

@@ -51,6 +51,7 @@ class MeasuredTable:
     rings: tuple[tuple[int, ...], ...] = ()
     trees: tuple[tuple[int, ...], ...] = ()
     transports: tuple[str, ...] = ()
+    members: tuple[int, ...] = ()  # Numbers of its ranks in their job
 
     @property
     def hosts(self) -> int:

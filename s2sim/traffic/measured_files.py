@@ -265,10 +265,11 @@ def _flight_recorder_tables(data: bytes, path: Path) -> tuple[MeasuredTable, ...
     # have in them what ranks are apart. `S2SimError` where nothing is timed.
     load = partial(json.loads if data[:1] == b"{" else _load_plain_pickle, data)
     dump = _load_as(_Dump, load, f"{path} is no dump of the flight recorder")
-    ranks = {name: each.ranks.count(",") + 1 for key, each in dump.pg_config.items() for name in (key, each.name)}
+    numbers = {key: tuple(map(int, re.findall(r"\d{1,9}", each.ranks))) for key, each in dump.pg_config.items()}
+    members = {name: numbers[key] for key, each in dump.pg_config.items() for name in (key, each.name)}
     entries = [(one.kind, one.process_group[0], one.size_bytes, (one.duration_ms or 0) / 1e3) for one in dump.entries]
     version = dump.comm_lib_version or dump.nccl_version
-    if not (tables := _median_tables(entries, ranks, f"NCCL {version}" if version else None)):
+    if not (tables := _median_tables(entries, members, f"NCCL {version}" if version else None)):
         raise S2SimError(
             f"{path} has no collective with a duration: record with TORCH_NCCL_ENABLE_TIMING=1 and dump again"
         )
@@ -285,7 +286,7 @@ def _chakra_tables(data: bytes, path: Path) -> tuple[MeasuredTable, ...]:
     for kind, group, size, seconds in found:
         parts = ranks.get(group) if kind == "all_gather" else 1
         entries.append((kind, group, None if parts is None else min(size * parts, MAX_SIZE_BYTES), seconds))
-    if not (tables := _median_tables(entries, ranks, None)):
+    if not (tables := _median_tables(entries, ranks)):
         raise S2SimError(
             f"{path} has no collective with a duration ({len(found)} without): link it with a device trace"
         )
@@ -293,9 +294,14 @@ def _chakra_tables(data: bytes, path: Path) -> tuple[MeasuredTable, ...]:
 
 
 def _median_tables(
-    entries: Sequence[tuple[str | None, str, int | None, float]], ranks: Mapping[str, int], library: str | None
+    entries: Sequence[tuple[str | None, str, int | None, float]],
+    ranks: Mapping[str, int | tuple[int, ...]],
+    library: str | None = None,
 ) -> tuple[MeasuredTable, ...]:
-    """Return a table for each kind and group, with the median of the seconds of each size in bytes."""
+    """Return a table for each kind and group, with the median of the seconds of each size in bytes.
+
+    ``ranks`` has the number of a group's ranks, or their numbers in the job.
+    """
     timed: dict[tuple[str, str], dict[int, list[tuple[int, float]]]] = {}
     for number, (kind, group, size, seconds) in enumerate(entries, 1):
         if kind is not None and size is not None and seconds:
@@ -303,7 +309,10 @@ def _median_tables(
     tables = []
     for (kind, group), sizes in timed.items():
         rows = [MeasuredRow(own[0][0], size, median(s for _, s in own), None) for size, own in sorted(sizes.items())]
-        tables.append(MeasuredTable(rows[0].line, kind, ranks.get(group), tuple(rows), library))
+        known = ranks.get(group)
+        members = known if isinstance(known, tuple) else ()
+        count = known if isinstance(known, int) else len(members) or None
+        tables.append(MeasuredTable(rows[0].line, kind, count, tuple(rows), library, members=members))
     return tuple(tables)
 
 

@@ -73,6 +73,11 @@ def contradictions(table: MeasuredTable, workers: int, cluster: Cluster) -> Iter
         ran, simulated = format_number_of(table.hosts, "host"), format_number_of(nodes, "node")
         gpus = max(Counter(device.host for device in table.devices).values())
         yield f"{where} {ran}, simulated are {simulated}: give --set node.gpus={gpus}"
+    each_node = Counter(rank // cluster.shape.nodes[0].gpus for rank in table.members)
+    if len(each_node) not in (0, nodes):
+        of, gpus = format_number_of(len(each_node), "node"), max(each_node.values())
+        numbers = f"ranks {', '.join(map(str, table.members[:4]))}{', ...' if len(table.members) > 4 else ''}"
+        yield f"{where} {numbers} of a job, here in {of}, simulated are {nodes}: give --set node.gpus={gpus}"
     simulated_gpu = find_gpu_name(cluster.shape.gpu or "")
     for model in table.gpus:
         gpu = find_gpu_name(model)

@@ -37,6 +37,10 @@ MAX_BYTES = 2**24
 _OTHERS = {
     '"traceEvents"': "a trace of PyTorch's profiler: s2sim profile import {0}",
     "_perf": "measured times of collectives: s2sim collective log {0}, or s2sim dev calibrate {0}",
+    "<graphml": "a graph: s2sim run --topology ./FILE.graphml takes it as it is",
+    '"links"': "a graph: s2sim run --topology ./FILE.json takes it as it is",
+    '"edges"': "a graph: s2sim run --topology ./FILE.json takes it as it is",
+    "<algo": "a program of MSCCL: s2sim collective KIND --algorithm {0}",
     "numCycle": "measured times of collectives: s2sim collective log {0}, or s2sim dev calibrate {0}",
 }
 
@@ -130,8 +134,8 @@ def _recognise(text: str, path: Path) -> str:
         if mark in text[:4096]:
             raise S2SimError(f"{path} looks like {what.format(path)}")
     raise S2SimError(
-        f"{path} is of no kind that is known ({', '.join(FORMATS.names())}): --as KIND takes it for one; gradients are "
-        "read by s2sim trace import"
+        f"{path} is of no kind that is known ({', '.join(FORMATS.names())}): --as KIND takes it for one; graphs and "
+        "lists of edges are read by --topology FILE, gradients by s2sim trace import"
     )
 
 

@@ -63,6 +63,14 @@ def test_a_file_that_changed_is_an_input_that_differs(s2sim, tmp_path, monkeypat
     assert "No inputs" not in s2sim("diff", "collective-a.json", "collective-b.json")[1]
 
 
+def test_rows_of_other_workers_meet_by_their_reducers(s2sim, tmp_path, results):
+    for workers in ("4", "4,8"):
+        assert s2sim(*RUN, tmp_path / f"{workers}.json", "--workers", workers)[0] == 0
+    found = rows_of(s2sim, results[0], tmp_path / "4.json")
+    assert 0 < float(found["results.[union].time_s.total"]["b_over_a"]) != 1
+    assert "results.[4 union]" in rows_of(s2sim, results[0], tmp_path / "4,8.json")
+
+
 def test_the_hash_of_an_input_stands_for_it_where_nothing_else_does(s2sim, tmp_path, results):
     changed = json.loads(results[0].read_text())
     for name in ("trace", "topology"):

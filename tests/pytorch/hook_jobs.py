@@ -11,6 +11,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 from torch import nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 
 from s2sim.errors import S2SimError, S2SimWarning
@@ -302,6 +304,8 @@ def trouble(rank):
     said["seed"] = refusal(prepared, "topk", seed=rank)
     said["parameter"] = refusal(prepared, "union", sparse=["tabel.weight"])
     said["type"] = refusal(HookState, nn.Linear(2, 2, dtype=torch.float64), "union")
+    said["sharded"] = refusal(HookState, fully_shard(nn.Linear(4, 4), mesh=init_device_mesh("cpu", (2,))), "fp16")
+    said["called by FSDP"] = refusal(hook, HookState(nn.Linear(4, 4), "fp16"), torch.ones(20), torch.ones(10))
     said["frozen"] = refusal(HookState, Model().requires_grad_(requires_grad=False), "union")
     for spec in ("embrace", "s2:error=0.1", "s2:warm=true", "topk:ratio=0.1"):
         said[spec] = refusal(prepared, spec)

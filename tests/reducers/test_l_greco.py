@@ -72,6 +72,14 @@ def test_the_rank_goes_where_it_is_of_use():
     assert own_error <= 1.05 * error
 
 
+@pytest.mark.parametrize(("of", "usual"), [("powersgd", "powersgd:rank=4"), ("qsgd", "qsgd:bits=4")])
+def test_it_sends_no_more_than_the_choice_that_sets_its_budget(of, usual):
+    generator = np.random.default_rng(0)
+    layers = [generator.standard_normal((64, 64 - 16 * number)).astype(np.float32) for number in range(2)]
+    gradients = [Gradient(("a", "b"), tuple(layers))]
+    assert lost(f"l-greco:of={of}", gradients)[3] <= lost(usual, gradients)[3]
+
+
 @pytest.mark.parametrize("of", ["powersgd", "topk", "qsgd"])
 def test_it_is_per_layer_with_what_it_chose(of):
     key = {"powersgd": "rank", "topk": "granularity=layer;density", "qsgd": "bits"}[of]

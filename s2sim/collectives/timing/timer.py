@@ -284,7 +284,7 @@ class Timer:
         if demand.ranks == 1:
             return self._schedules(chosen[0], demand), "one rank has nothing to send"
         if possible := self._possible(chosen, demand):
-            return possible, f"what libraries run for {demand.kind}"
+            return possible, f"what libraries commonly run for {demand.kind}"
         # The first other algorithm that can run it, else the refusal of the first that libraries have.
         for name in others:
             if possible := self._possible([name], demand):

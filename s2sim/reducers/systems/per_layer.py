@@ -313,7 +313,11 @@ class LGreCo(Reducer):
                 ran = [[_lost_and_sent(each.fresh(), layer) for each in tried] for layer in layers]
                 errors, sizes = np.moveaxis(np.array(ran), 2, 0)
                 places = fewest_bytes(errors, sizes, self.alpha * float(errors[:, usual].sum()))
-                found = np.array([parameters[place] for place in places or [usual] * len(layers)])
+                # Rounded up, the errors of the usual choice may be above a budget that they are within.
+                own = sizes[:, usual].sum() if self.alpha >= 1 else np.inf
+                if not places or sizes[np.arange(len(layers)), places].sum() > own:
+                    places = [usual] * len(layers)
+                found = np.array([parameters[place] for place in places])
                 rank.work(gpu_cost.encode_values(len(parameters) * gradient.size, 0))
                 rank.synchronise()
             told = yield from rank.broadcast(found, root=0, label="parameters")
