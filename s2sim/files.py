@@ -110,8 +110,8 @@ def parse_xml(text: str, path: object, tag: str, whose: str, error: type[S2SimEr
     except (ParseError, DefusedXmlException, ValueError) as found:
         raise error(f"{path} is no XML of {whose}: {type(found).__name__} {found}".rstrip()) from None
     if root.tag != tag:
-        found = f"begins with <{root.tag.rpartition('}')[2][:MAX_SHOWN_CHARACTERS]}> and not with <{tag}>"
-        raise error(f"{path} {found}, as XML of {whose} does{_READ_BY.get(root.tag, '')}")
+        begins = f"begins with <{root.tag.rpartition('}')[2][:MAX_SHOWN_CHARACTERS]}> and not with <{tag}>"
+        raise error(f"{path} {begins}, as XML of {whose} does{_READ_BY.get(root.tag, '')}")
     return root
 
 

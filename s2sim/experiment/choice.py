@@ -149,6 +149,9 @@ def _pick(
     quickest = min(exacts, key=lambda each: each.time_s)
     gaining = [each for each in able if each not in exacts and each.gains_on(quickest)]
     gaining = [each for each in gaining if each.assumes is None] or gaining
+    # What one step loses is no reason for one with feedback where another one with feedback saves twice as much.
+    saved_s = max((baseline.time_s - each.time_s for each in gaining if each.feedback), default=0.0)
+    gaining = [each for each in gaining if not each.feedback or 2 * (baseline.time_s - each.time_s) >= saved_s]
     if not gaining:
         return exact, None, None
     fastest_s = min(each.time_s for each in gaining)

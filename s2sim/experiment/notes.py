@@ -370,8 +370,7 @@ def _missing_hierarchy_note(scenario: ReducerScenario, recorded: Sequence[Record
     by_row = any(each.traits.granularity for each in reducers)
     if not by_row or levels or ranks.max() == 1 or np.count_nonzero(ranks) == 1:
         return []
-    shared = f"up to {ranks.max()} GPUs share a node, and nothing compared here sums inside nodes first"
-    return [f"{shared}: --reducer node-union does, exactly, and takes some seconds more"]
+    return ["nothing compared here sums inside nodes first: --reducer node-union does"]
 
 
 def _missing_baselines_note(recorded: Sequence[RecordedReducer]) -> list[str]:

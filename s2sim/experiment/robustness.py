@@ -181,6 +181,10 @@ class IntervalRobustness:
         """Return the share of the draws in which one is named first."""
         return dict(self.shares).get(name, 0.0)
 
+    def decides(self, name: str) -> bool:
+        """Return whether one is named first in so many draws that no measurement has to tell."""
+        return self.share_of(name) >= _SURE
+
     def sentence(self, name: str, decision: Decision = "use") -> str:
         """Return what that says of an answer, or of leaving it undecided, where ``name`` is that of the baseline.
 
@@ -192,10 +196,10 @@ class IntervalRobustness:
         'compressing pays with a probability of 30%, most often with fp16: too close to decide without a measurement'
         """
         share = self.share_of(name)
-        if share >= _SURE and decision == "undecided":
-            return f"within the errors of the network it stays so with a probability {_probability(share)}"
-        if share >= _SURE:
-            return f"this answer is right with a probability {_probability(share)}"
+        if self.decides(name):
+            stays = decision == "undecided"
+            what = "within the errors of the network it stays so" if stays else "this answer is right"
+            return f"{what} with a probability {_probability(share)}"
         close = "too close to decide without a measurement"
         if decision != "use":
             other = next(each for each, _ in self.shares if each != name)

@@ -32,6 +32,7 @@ class Row(JsonForm):
         "error_largest",
         "error_compressed_largest",
         "error_worst_layer",
+        "error_range",
         "error_per_layer",
     )
 

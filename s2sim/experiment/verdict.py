@@ -85,8 +85,9 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
     elif len(rows) == 1:
         lines = ("Nothing was compared with dense: name reducers with --reducer.",)
     else:
+        use = "Use" if sure is None or sure.decides(best) else "Probably use"
         lines = (
-            _action_line(choice, candidates, dense, known),
+            _action_line(choice, candidates, dense, known, use),
             _gain_line(choice, baseline, dense, known, interval_texts(rows)),
             _sensitivity_line(choice, known, unsure if sure is None else sure.sentence(best, choice.decision)),
         )
@@ -110,7 +111,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
     )
 
 
-def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, known: VerdictContext) -> str:
+def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, known: VerdictContext, use: str) -> str:
     max_error, hidden = known.max_error, describe_hidden(dense, known.behind)
     baseline = next(each for each in candidates if each.baseline)
     exact = any(each.exact and not each.baseline for each in candidates)
@@ -126,13 +127,14 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
     if choice.decision == "do not compress":
         compared = "" if exact else "that was compared "
         if hidden is not None and baseline.unbeatable:
-            share = exposed_share(dense)
+            fastest_s = min(each.time_s for each in candidates)
+            share = max(exposed_share(dense), 1 - fastest_s / baseline.time_s)
             left = f", and {share:.1%} of an iteration is left to gain" if share >= _LISTED_SHARE else ""
             return f"Do not compress: {hidden}{left}."
         faster = f"nothing {compared}with an acceptable error is faster"
         found = f"{faster} than dense" if hidden is None else f"{hidden}, and {faster}"
         return f"Do not compress: {found}{unjudged}."
-    text = f"Use {_with_reason(choice.best, max_error)}"
+    text = f"{use} {_with_reason(choice.best, max_error)}"
     if choice.without is not None:
         text += f", else {_fallback_text(choice.without, choice.lossy, max_error)}"
     fallback = None if choice.without is None else choice.without.best
@@ -186,8 +188,9 @@ def _with_reason(candidate: Candidate, max_error: float | None) -> str:
 
 
 def _error_text(candidate: Candidate) -> str:
-    """Return an error, or between what it lies."""
-    return " to ".join(units.format_ratio(each, 2) for each in candidate.error_range or [candidate.loss])
+    """Return an error, or between what it lies; beyond that of zeros it is no matter how far."""
+    ends = candidate.error_range or [candidate.loss]
+    return " to ".join("1 or more" if each > 1 else units.format_ratio(each, 2) for each in ends)
 
 
 def _gain_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictContext, bands: Mapping[str, str]) -> str:

@@ -77,6 +77,16 @@ def test_dense_in_fp16_is_fp16_without_a_cast():
     assert not [step for step in reduce("dense:dtype=fp16", gradients)[1].scripts[0] if isinstance(step, Work)]
 
 
+def test_bf16_casts_what_is_held_in_float32_as_fp16_does():
+    gradients = example_gradients(3)
+    (_, narrow), (_, half) = (reduce(text, gradients) for text in ("bf16", "fp16"))
+    works = [[step for step in recording.scripts[0] if isinstance(step, Work)] for recording in (narrow, half)]
+    assert works[0] == works[1]
+    assert [work.phase for work in works[0]] == ["encode", "decode"]
+    held = make_instances(make_reducer("bf16").with_dtype("bf16"), 3)
+    assert not [step for step in run_group(held, gradients)[1].scripts[0] if isinstance(step, Work)]
+
+
 def test_fp16_keeps_row_sparse_layers_out_of_dense_memory_but_sends_them_densely():
     gradients = example_gradients(3)
     _, recording = reduce("fp16", gradients)

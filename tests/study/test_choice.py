@@ -223,6 +223,12 @@ def test_what_feedback_delivers_later_is_named_whatever_it_loses_in_one_step():
         assert (choice.best, choice.faster) == (half, low_rank if fed_back else None)
 
 
+def test_of_two_with_feedback_one_that_saves_half_of_the_other_is_not_named_for_its_one_step():
+    low, high = (Candidate(f"powersgd:rank={r}", 0.1, e, exact=False, feedback=True) for r, e in ((4, 0.9), (32, 0.6)))
+    assert choose([DENSE, low, replace(high, time_s=0.95)], None).best == low
+    assert choose([DENSE, low, near := replace(high, time_s=0.3)], None).best == near
+
+
 @pytest.mark.parametrize(("loss", "beaten"), [(0.12, False), (3e-4, True)])
 def test_one_step_is_no_reason_against_feedback_but_for_what_hardly_loses(loss, beaten):
     """An int8 that is as fast loses less in one step, and who knows in the next; an fp16 hardly loses at all."""

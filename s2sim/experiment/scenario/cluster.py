@@ -154,7 +154,7 @@ class Scenario:
                 reason = "every node holds one worker"
             else:
                 continue
-            warnings.warn(f"--set {override} changes nothing here: {reason}", S2SimWarning, stacklevel=3)
+            warnings.warn(f"{override} changes nothing here: {reason}", S2SimWarning, stacklevel=3)
 
     def _everyone(self, workers: int, faults: tuple[Fault, ...]) -> Cluster:
         assert self._built is not None

@@ -18,6 +18,8 @@ from s2sim.reducers.script import Work
 from s2sim.reducers.shared import gathered
 from s2sim.seeds import named_generator
 
+SentDtype: TypeAlias = Literal["fp32", "bf16", "fp16"]
+
 
 @dataclass(slots=True)
 class Dense(Reducer):
@@ -27,8 +29,9 @@ class Dense(Reducer):
     divides while it sums (``ncclAvg``).
     """
 
-    dtype: Literal["fp32", "bf16", "fp16"] | None = None
+    dtype: SentDtype | None = None
     collective: str | None = None
+    cast: bool = False
 
     @property
     def traits(self) -> Traits:
@@ -45,21 +48,20 @@ class Dense(Reducer):
         return self.collective
 
     @property
-    def sent_dtype(self) -> Literal["fp32", "bf16", "fp16"]:
+    def sent_dtype(self) -> SentDtype:
         """The type that travels."""
         return self.dtype or self.held
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        if self.sent_dtype in NARROW:
-            return (yield from reduce_narrow(rank, gradient, NARROW[self.sent_dtype]))
-        total = yield from rank.all_reduce(gradient, label="gradient", spreads=True)
-        return Reduced(rank.replicated(lambda: average(total, rank.size)), sent=lambda: gradient)
+        if self.cast and self.sent_dtype != self.held:
+            return (yield from reduce_cast(rank, gradient, self.sent_dtype))
+        return (yield from reduce_as(rank, gradient, self.sent_dtype))
 
     def compresses(self, gradient: Gradient) -> tuple[int, ...]:
         return tuple(range(len(gradient.layers))) if self.sent_dtype in NARROW else ()
 
     def options(self) -> dict[str, Any]:
-        return {"dtype": self.sent_dtype, "collective": self.collective}
+        return {"dtype": self.sent_dtype, "collective": self.collective, "cast": self.cast}
 
 
 @dataclass(slots=True)
@@ -73,11 +75,7 @@ class Fp16(Reducer):
     compresses_all = True
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        # The whole buffer that backward fills, zeros included.
-        rank.work(cost.cast(gradient.size, "encode"))
-        reduced = yield from reduce_narrow(rank, gradient, NARROW["fp16"])
-        rank.work(cost.cast(gradient.size, "decode"))
-        return reduced
+        return (yield from reduce_cast(rank, gradient, "fp16"))
 
 
 def summed_dtype(reducer: Reducer) -> GradientDtype | Literal["fp16"] | None:
@@ -87,11 +85,22 @@ def summed_dtype(reducer: Reducer) -> GradientDtype | Literal["fp16"] | None:
     return reducer.sent_dtype if isinstance(reducer, Dense) and reducer.collective is None else None
 
 
-def reduce_narrow(rank: Rank, gradient: Gradient, dtype: np.dtype[Any]) -> Program:
-    """Divide, round to a type of two bytes, sum, widen."""
+def reduce_cast(rank: Rank, gradient: Gradient, dtype: SentDtype) -> Program:
+    """Sum in another type than that in which the buffer is held that backward fills, zeros included."""
+    rank.work(cost.cast(gradient.size, "encode"))
+    reduced = yield from reduce_as(rank, gradient, dtype)
+    rank.work(cost.cast(gradient.size, "decode"))
+    return reduced
+
+
+def reduce_as(rank: Rank, gradient: Gradient, dtype: SentDtype) -> Program:
+    """Sum and divide; for a type of two bytes, divide, round to it, sum, widen."""
+    if dtype not in NARROW:
+        total = yield from rank.all_reduce(gradient, label="gradient", spreads=True)
+        return Reduced(rank.replicated(lambda: average(total, rank.size)), sent=lambda: gradient)
 
     def share(values: Floats32) -> Array:
-        return narrow(np.divide(values, rank.size, dtype=np.float32), dtype)
+        return narrow(np.divide(values, rank.size, dtype=np.float32), NARROW[dtype])
 
     total = yield from rank.all_reduce(gradient.map(share), label="gradient", spreads=True)
     mean = rank.replicated(lambda: total.map(widen))
