@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import ClassVar, Literal
 
 import numpy as np
@@ -213,14 +214,25 @@ def _grouped_rounds(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
     if held is not None and groups == 1:
         source, target = np.nonzero(held)
         first_after = np.lexsort(((target - source) % ranks, source))
-        rounds = [(source[first_after], target[first_after])]
+        patterns = [Pattern(source[first_after], target[first_after])]
     else:
-        rounds = [_partner_pairs(order, groups, shift) for shift in range(groups)]
-        if held is not None:
-            rounds = [(source[held[source, target]], target[held[source, target]]) for source, target in rounds]
-    first, *others = [Round(Pattern(source, target), blocks.bytes(source, target)) for source, target in rounds]
+        patterns = [_held_part(each, held) for each in _partner_patterns(order.tobytes(), groups)]
+    first, *others = [Round(each, blocks.bytes(each.src, each.dst)) for each in patterns]
     steps = (Step(first), *(Step(each, after=(), after_sent=(number,)) for number, each in enumerate(others)))
-    return Stage(steps, _block_pieces(blocks, rounds), chain=groups == 1)
+    return Stage(steps, _block_pieces(blocks, [(each.src, each.dst) for each in patterns]), chain=groups == 1)
+
+
+@lru_cache(maxsize=1)
+def _partner_patterns(order: bytes, groups: int) -> tuple[Pattern, ...]:
+    """Return the messages between the ranks of each round, which demands of several sizes share."""
+    ranks = np.frombuffer(order, np.int64)
+    return tuple(Pattern(*_partner_pairs(ranks, groups, shift)) for shift in range(groups))
+
+
+def _held_part(pattern: Pattern, held: Mask | None) -> Pattern:
+    """Return the messages that have a block: the pattern itself where all have."""
+    sent = None if held is None else held[pattern.src, pattern.dst]
+    return pattern if sent is None or sent.all() else Pattern(pattern.src[sent], pattern.dst[sent])
 
 
 def _alternating_rounds(demand: Demand) -> Stage:

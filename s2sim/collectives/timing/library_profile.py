@@ -4,6 +4,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 
+import numpy as np
+
+from s2sim.arrays import Floats
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Round, Schedule, Step
@@ -111,6 +114,11 @@ class LibraryProfile:
 NO_OVERHEADS = LibraryProfile()
 
 
+def all_equal(sizes_bytes: Floats) -> bool:
+    """Return whether all messages have the same size, float64 of shape (m,)."""
+    return bool((sizes_bytes == sizes_bytes[0]).all())
+
+
 def apply_overheads(
     schedule: Schedule, cluster: Cluster, profile: LibraryProfile, cache: PatternCache | None = None
 ) -> Schedule:
@@ -135,7 +143,11 @@ def apply_overheads(
             found = overheads()
             key, patterns, overheads = None if found is None else found.key, own, lambda: found
         pattern = patterns.of(sent.pattern, key, overheads)
-        return sent if pattern.overheads is None else Round(pattern, sent.bytes * pattern.overheads.factor)
+        if pattern.overheads is None:
+            return sent
+        sizes = sent.bytes * pattern.overheads.factor
+        # Equal ones are kept as one.
+        return Round(pattern, np.broadcast_to(sizes[:1].copy(), sizes.shape) if all_equal(sizes) else sizes)
 
     steps = schedule.steps
     if isinstance(steps, LazySteps):

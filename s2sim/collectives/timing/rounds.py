@@ -15,7 +15,8 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Release, Round, Schedule
-from s2sim.collectives.timing.routes import RouteSet, RouteTable, all_equal
+from s2sim.collectives.timing.library_profile import all_equal
+from s2sim.collectives.timing.routes import RouteSet, RouteTable
 from s2sim.collectives.timing.shapes import PipelineBound, ScheduleShape, considers_each_latency, crossings_of
 from s2sim.network.fluid import solve_batch_ps
 from s2sim.network.network import round_up_ps

@@ -10,7 +10,7 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.collectives.schedules.schedule import Pattern, Schedule, TransferLegs
-from s2sim.collectives.timing.library_profile import PatternCache
+from s2sim.collectives.timing.library_profile import PatternCache, all_equal
 from s2sim.errors import TopologyError
 from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
@@ -48,11 +48,6 @@ def find_routes(cluster: Cluster, pattern: Pattern) -> Routes:
     else:
         routes = cluster.reduction_tree() if pattern.through_switch else cluster.routes(pattern.src, pattern.dst)
     return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
-
-
-def all_equal(sizes_bytes: Floats) -> bool:
-    """Return whether all messages have the same size, float64 of shape (m,)."""
-    return bool((sizes_bytes == sizes_bytes[0]).all())
 
 
 def components(item: Ints, link: Ints, items: int, links: int) -> Ints:

@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Schedule, Stage
-from s2sim.collectives.timing.library_profile import LibraryProfile
-from s2sim.collectives.timing.routes import RouteSet, RouteTable, all_equal
+from s2sim.collectives.timing.library_profile import LibraryProfile, all_equal
+from s2sim.collectives.timing.routes import RouteSet, RouteTable
 from s2sim.network.base import without_slack_links
 from s2sim.network.fluid import solve_batch_ps
 from s2sim.network.network import round_up_ps
