@@ -1,0 +1,1 @@
+"""One plug-in of each kind for s2sim, each in a file of its own."""
