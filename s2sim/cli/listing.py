@@ -42,11 +42,11 @@ def _reducers() -> Entries:
 
 
 def _entries(path: str, describe: Callable[[Any], str], origin: str = "source") -> Entries:
-    """Return name, description and origin of all that a registry or a dictionary has, by its path."""
+    """Return name, description and origin of all that a registry has, by its path."""
     module, _, name = path.partition(":")
-    found = getattr(import_module(module), name)
-    names = found.names() if isinstance(found, Registry) else found
-    return [(each, describe(found.get(each)), getattr(found.get(each), origin)) for each in names]
+    registry: Registry = getattr(import_module(module), name)
+    found = {each: registry.get(each) for each in registry.names()}
+    return [(each, describe(item), getattr(item, origin)) for each, item in found.items()]
 
 
 def _first_sentence(described: Any) -> str:
@@ -176,7 +176,7 @@ def _list_quantities(kind: str, name: str, json: str | None) -> None:
 
     if kind == _LIBRARIES:
         quantities = {item.field: item for item in library_quantities(name)}
-        summary, source = LIBRARIES[name].summary, LIBRARIES[name].source
+        summary, source = LIBRARIES.get(name).summary, LIBRARIES.get(name).source
     else:
         found = find_part(kind, name)
         quantities, summary, source = dict(found.quantities), summarise_part(found), found.source

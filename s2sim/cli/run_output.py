@@ -61,7 +61,7 @@ def _show_more(result: Result, shown: frozenset[str]) -> None:
         show_grids(rows.collectives_grids(result))
         show_lines(["", *bottleneck_lines(result)])
     if LOWERING in shown and result.library == IDEAL.name:
-        others = ", ".join(name for name in LIBRARIES if name != IDEAL.name)
+        others = ", ".join(name for name in LIBRARIES.names() if name != IDEAL.name)
         show_lines(["", f"Lowering: {IDEAL.name} executes everything as asked; --library {others} would differ."])
     elif LOWERING in shown:
         show_grids(rows.lowering_grids(result))

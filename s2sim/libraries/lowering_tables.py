@@ -3,14 +3,15 @@
 from dataclasses import fields, replace
 from functools import cache
 
-from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
-from s2sim.errors import OptionError, suggest_nearest, unknown_name
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS
+from s2sim.errors import OptionError, suggest_nearest
 from s2sim.files import data_directory, is_toml_path, read_table
 from s2sim.libraries.constants import HOST_LIBRARIES, load_constants
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.library import TIMING, TIMINGS, Library, LoweringRule, read_calibration
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.options import split_option_string
+from s2sim.registry import Registry
 from s2sim.topology.quantity import Quantity
 
 
@@ -79,13 +80,13 @@ MPI = Library(
     table=_rules()["mpi"],
 )
 
-LIBRARIES = {library.name: library for library in (IDEAL, NCCL, RCCL, GLOO, MPI)}
+_OWN = ("ideal", "nccl", "rccl", "gloo", "mpi")
+LIBRARIES = Registry("library", "s2sim.libraries", {name: f"{__name__}:{name.upper()}" for name in _OWN})
 
 
 def library_quantities(name: str) -> tuple[Quantity, ...]:
     """Return the constants of a library for ``timing=measured``, every value with its origin."""
-    if name not in LIBRARIES:
-        raise unknown_name("library", name, LIBRARIES)
+    LIBRARIES.get(name)  # Refuses an unknown one
     if name not in (NCCL.name, RCCL.name, *HOST_LIBRARIES):
         raise OptionError(f"library {name} adds nothing to the wire: it has no constants")
     return load_constants(name).quantities
@@ -100,9 +101,8 @@ def choose_library(text: str) -> Library:
     'nccl'
     """
     name, options = split_option_string(text)
-    if name not in LIBRARIES:
-        raise unknown_name("library", name, LIBRARIES)
-    values_of = dict(LIBRARIES[name].options)
+    library: Library = LIBRARIES.get(name)
+    values_of = dict(library.options)
     for key, value in options.items():
         if key not in values_of:
             raise OptionError(f"library {name} has no option {key!r}{suggest_nearest(key, values_of)}")
@@ -117,15 +117,15 @@ def choose_library(text: str) -> Library:
         )
     if "launch" in options and timing == "wire":
         raise OptionError(f"library {name}: launch={options['launch']} changes nothing with timing=wire: leave one out")
-    measured: LibraryProfile | None = None
+    measured = library.measured
     if name in HOST_LIBRARIES:
         measured = HostLibraryProfile(name, () if calibration is None else calibration.own)
-    elif timing is not None:
+    elif name in (NCCL.name, RCCL.name):
         measured = NcclProfile(name, one_process=chosen["launch"] == "node")
         if calibration is not None:
             measured = replace(measured, own=calibration.own, version=calibration.version)
     return replace(
-        LIBRARIES[name],
+        library,
         chosen=tuple(chosen.items()),
         given_options=tuple(options),
         measured=measured,

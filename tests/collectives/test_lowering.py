@@ -1,5 +1,6 @@
 """What libraries execute: each way's launches and work against what can be counted by hand."""
 
+from importlib.metadata import EntryPoint
 from itertools import product
 
 import numpy as np
@@ -9,9 +10,11 @@ from hypothesis import strategies as st
 
 from s2sim.arrays import BlockTable
 from s2sim.collectives.schedules.demand import Demand
+from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.errors import OptionError, S2SimError, UnknownNameError
 from s2sim.libraries.lowering import EXECUTIONS, SIZE_EXCHANGE, CollectiveRequest, LocalWork, lower, merge_into_launch
 from s2sim.libraries.lowering_tables import LIBRARIES, choose_library
+from s2sim.registry import Registry
 
 
 def reduce_of(elements, op, dtype, ranks=4):
@@ -266,7 +269,7 @@ def test_what_no_line_covers_is_refused():
 
 
 def test_tables_are_consistent():
-    for library in LIBRARIES.values():
+    for library in map(LIBRARIES.get, LIBRARIES.names()):
         options = dict(library.options)
         for entry in library.table:
             assert entry.does in EXECUTIONS
@@ -300,7 +303,7 @@ def test_roots_stay_where_they_are(library):
 
 
 def test_two_lines_never_cover_the_same():
-    for name in LIBRARIES:
+    for name in LIBRARIES.names():
         library = choose_library(name)
         seen = set()
         for entry in library.table:
@@ -313,6 +316,31 @@ def test_two_lines_never_cover_the_same():
 @pytest.mark.parametrize("text", ["ideal", "nccl", "nccl:or=owners,gather=broadcast", "gloo", "mpi:buffers=device"])
 def test_option_strings_round_trip(text):
     assert choose_library(text).option_string == text
+
+
+def test_a_library_of_an_installed_package_executes_by_its_own_table(tmp_path, monkeypatch):
+    (tmp_path / "plugin_with_a_library.py").write_text(
+        "from dataclasses import replace\n"
+        "from s2sim.libraries.gloo import HostLibraryProfile\n"
+        "from s2sim.libraries.lowering_tables import IDEAL, NCCL\n"
+        "ONE = replace(NCCL, name='one', summary='ours', source='us', in_flight=4, "
+        "measured=HostLibraryProfile('gloo'))\n"
+        "BARE = replace(IDEAL, name='bare')\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    points = [EntryPoint(name, f"plugin_with_a_library:{name.upper()}", "s2sim.libraries") for name in ("one", "bare")]
+    monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: points if "libraries" in group else [])
+    installed = Registry("library", "s2sim.libraries", LIBRARIES.builtin)
+    monkeypatch.setattr("s2sim.libraries.lowering_tables.LIBRARIES", installed)
+    one = choose_library("one:or=gather,timing=measured")
+    assert (one.option_string, one.in_flight) == ("one:or=gather,timing=measured", 4)
+    asked = reduce_of(80, "or", "uint8")
+    assert lower(asked, one).demands == lower(asked, choose_library("nccl:or=gather")).demands
+    # Its own constants count as those of s2sim's libraries do.
+    assert one.profile == one.measured == choose_library("gloo").measured
+    assert choose_library("one:timing=wire").profile == choose_library("bare").profile == NO_OVERHEADS
+    with pytest.raises(UnknownNameError, match="did you mean 'one'"):
+        choose_library("onee")
 
 
 def test_defaults_are_left_out():

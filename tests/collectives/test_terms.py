@@ -112,7 +112,7 @@ def test_terms_of_steps_that_overlap_follow_what_was_waited_for(topology, overri
 def test_terms_add_up_on_every_shipped_machine_with_every_library(topology):
     shape = load_shape(topology)
     found = 0
-    for name, workers in product(LIBRARIES, {shape.gpus_per_node, shape.gpus_per_node + 4}):
+    for name, workers in product(LIBRARIES.names(), {shape.gpus_per_node, shape.gpus_per_node + 4}):
         cluster = build_cluster(shape, workers)
         timer = Timer(cluster, profile=choose_library(name).on(shape).profile)
         for kind, size_bytes in product(("all_reduce", "all_to_all", "broadcast"), (8, 1 << 22)):

@@ -11,7 +11,7 @@ from s2sim.simulation.faults.registry import FAULTS, make_fault, make_faults
 TREE = 'kind = "fat-tree"\nhosts_per_leaf = 2\nuplinks_per_leaf = 2'
 
 
-@pytest.mark.parametrize("cls", FAULTS.values(), ids=list(FAULTS))
+@pytest.mark.parametrize("cls", [FAULTS.get(name) for name in FAULTS.names()], ids=FAULTS.names())
 def test_examples_read_back(cls):
     fault = make_fault(cls.example)
     assert type(fault) is cls

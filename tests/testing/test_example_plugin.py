@@ -8,6 +8,7 @@ import pytest
 
 from s2sim.collectives.algorithms.registry import ALGORITHMS
 from s2sim.simulation.bucketing.policy import DISCIPLINES
+from s2sim.simulation.faults.registry import FAULTS, make_fault
 from s2sim.testing.collectives import check_algorithm, check_discipline
 from s2sim.testing.reducers import check_reducer
 from s2sim.testing.topologies import check_topology
@@ -22,6 +23,7 @@ CHECKS = {
     "s2sim.collectives": lambda found: check_algorithm(found(), exhaustive=False),
     "s2sim.disciplines": lambda found: check_discipline(found()),
     "s2sim.topologies": check_topology,
+    "s2sim.faults": lambda found: make_fault(found.example),
 }
 
 
@@ -29,7 +31,7 @@ CHECKS = {
 def test_plug_ins_of_a_group_keep_its_laws(group, monkeypatch):
     monkeypatch.syspath_prepend(PLUGIN)
     # Kits read option strings back by the name of the entry point.
-    for registry in (ALGORITHMS, DISCIPLINES):
+    for registry in (ALGORITHMS, DISCIPLINES, FAULTS):
         installed = {point.name: point.value for point in POINTS[registry.group]}
         monkeypatch.setitem(vars(registry), "_targets", registry.builtin | installed)
     for point in POINTS[group]:

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from s2sim_example.arrivals import LateRanks
 from s2sim_example.cycles import FusionCycles
 from s2sim_example.rows import TopRows
 from s2sim_example.swing import Swing
@@ -39,6 +40,18 @@ def test_cycles_and_sizes_close_buckets():
     tensors = ReadyTensors(np.array([4, 4, 4, 6, 6, 4], np.int64), ready_ps, sparse)
     buckets = FusionCycles(Time("1ms"), Size("10B")).buckets(tensors, lambda _: 0)
     assert [bucket.tensors for bucket in buckets] == [(1,), (0, 2), (3,), (4,), (5,)]
+
+
+def test_ranks_come_one_after_the_other():
+    late_ps = np.zeros(5, np.int64)
+    LateRanks(Time("4us"), "descending").hold_back(np.ones(5), late_ps)
+    assert late_ps.tolist() == [4_000_000, 3_000_000, 2_000_000, 1_000_000, 0]
+    spec = {"workers": 16, "size_bytes": 2**14, "algorithm": "ring"}
+    alone, late = (
+        s2sim.run_collective("all_reduce", "cable-ring", **spec, faults=faults)
+        for faults in ((), ("late-ranks:last=1ms",))
+    )
+    assert alone.time_s + 0.001 >= late.time_s > 0.001
 
 
 def test_swing_is_sooner_than_halving_where_links_of_a_ring_bind():

@@ -10,9 +10,10 @@ import numpy as np
 import simpy
 
 from s2sim.arrays import Floats, Ints, Mask
-from s2sim.errors import OptionError, unknown_name
+from s2sim.errors import OptionError
 from s2sim.network.time_varying import BackgroundTraffic, LinkChange, TimeVaryingNetwork, check_background
 from s2sim.options import Size, Time, build, split_option_string
+from s2sim.registry import Registry
 from s2sim.seeds import named_generator
 from s2sim.simulation.faults.fault import START, ActiveFault, Damage, Effect, Fault
 from s2sim.topology.cluster import Cluster
@@ -273,7 +274,8 @@ class SlowRank(Fault):
         return Effect(self.text, f"{count:,} transfers start later", count == 0)
 
 
-FAULTS: dict[str, type[Fault]] = {kind.name: kind for kind in (SlowLink, FailLink, SlowRank, Jitter, BackgroundFault)}
+_KINDS = (SlowLink, FailLink, SlowRank, Jitter, BackgroundFault)
+FAULTS = Registry("fault", "s2sim.faults", {kind.name: f"{__name__}:{kind.__name__}" for kind in _KINDS})
 
 
 def make_fault(text: str) -> Fault:
@@ -283,9 +285,7 @@ def make_fault(text: str) -> Fault:
     2000000
     """
     name, options = split_option_string(text)
-    if name not in FAULTS:
-        raise unknown_name("fault", name, FAULTS)
-    cls = FAULTS[name]
+    cls: type[Fault] = FAULTS.get(name)
     needed = {field.name for field in dataclasses.fields(cls) if field.default is dataclasses.MISSING}
     missing = sorted(needed - set(options))
     if missing and set(options) <= {field.name for field in dataclasses.fields(cls)}:
