@@ -32,3 +32,9 @@ def test_the_citation_is_of_this_version():
     cited = dict(re.findall(r"^(\w[\w-]*): (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE))
     assert cited["version"] == s2sim.__version__
     assert cited["license"] == "Apache-2.0"
+
+
+def test_the_authors_of_the_package_are_those_of_the_citation():
+    cited = re.findall(r"^  - name: (.*)$", (ROOT / "CITATION.cff").read_text("utf-8"), re.MULTILINE)
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
+    assert [author["name"] for author in project["authors"]] == cited != []
