@@ -5,6 +5,7 @@ import re
 import shutil
 import subprocess
 from dataclasses import replace
+from html import escape, unescape
 from math import isclose, isfinite
 
 import numpy as np
@@ -156,8 +157,80 @@ def test_the_page_of_iterations_has_rates_and_streams(tmp_path):
     assert streams["compute"][-1][2] <= rows["dense"]["time_s"]["iteration"] * (1 + 1e-9)
 
 
+NEEDS_BROWSER = pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+
+
+def browsed(file, width=500):
+    """Return what a browser makes of a page, as HTML."""
+    options = ["--headless=new", "--no-sandbox", "--disable-gpu", f"--window-size={width},900", "--dump-dom"]
+    command = ["chromium", *options, file.as_uri()]
+    return subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+
+
+# A window has at least 500 pixels, a frame in it any number.
+MEASURE = """<!doctype html><title>nothing</title>
+<iframe style="border:0;width:%dpx;height:9000px" srcdoc="%s"></iframe>
+<script>document.querySelector("iframe").onload = (event) => {
+  const page = event.target.contentDocument;
+  const bounds = (node) => {
+    const { left, right, top, bottom } = node.getBoundingClientRect();
+    return { text: node.textContent, left, right, top, bottom };
+  };
+  const charts = [...page.querySelectorAll("svg.chart")].map((svg) => ({
+    texts: [...svg.querySelectorAll("text")].map(bounds),
+    marks: [...svg.querySelectorAll("g rect")].map(bounds),
+  }));
+  const { clientWidth, scrollWidth } = page.documentElement;
+  document.title = JSON.stringify({ width: clientWidth, scrolled: scrollWidth, charts });
+};</script>"""
+
+
+def measured(folder, text, width):
+    """Return where a browser puts the texts and bars of a page's charts in a window of ``width`` pixels."""
+    file = folder / "frame.html"
+    file.write_text(MEASURE % (width, escape(text)), "utf-8")
+    (title,) = re.findall("<title>(.*?)</title>", browsed(file), re.DOTALL)
+    return json.loads(unescape(title))
+
+
+def apart(one, other):
+    return (
+        one["bottom"] <= other["top"] + 1
+        or other["bottom"] <= one["top"] + 1
+        or one["right"] <= other["left"]
+        or other["right"] <= one["left"]
+    )
+
+
+LONG = "topk:density=0.001,ef=true,momentum=0.9,warmup=100,layers=all,sampled=true,values=fp16"
+
+
 @pytest.mark.slow
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="needs chromium")
+@NEEDS_BROWSER
+@pytest.mark.parametrize("simulated", [False, True])
+@pytest.mark.parametrize("width", [320, 375, 768])
+def test_no_text_of_a_chart_is_cut_or_covered(tmp_path, width, simulated):
+    iterations = {"profile": "resnet-18"} if simulated else {}
+    made = s2sim.run(topology="fat-tree", workers=8, reducers=["fp16", "topk", "qsgd"], **iterations)
+    report = run_report(made)
+    report.charts[0]["bars"][0]["name"] = LONG
+    found = measured(tmp_path, page(report), width)
+    assert found["width"] == found["scrolled"] == width
+    assert len(found["charts"]) == len(report.charts)
+    for chart, drawn in zip(report.charts, found["charts"], strict=True):
+        for text in drawn["texts"]:
+            assert 0 <= text["left"] < text["right"] <= width, text
+        for place, text in enumerate(drawn["texts"]):
+            for other in [*drawn["texts"][place + 1 :], *drawn["marks"]]:
+                assert apart(text, other), (text, other)
+        shown = "".join(text["text"] for text in drawn["texts"]).replace(" ", "")
+        for bar in chart.get("bars", ()):
+            assert bar["name"].replace(" ", "") in shown
+            assert bar["text"].replace(" ", "") in shown
+
+
+@pytest.mark.slow
+@NEEDS_BROWSER
 @pytest.mark.parametrize("width", [500, 1440])
 def test_a_browser_draws_every_chart_and_follows_a_click(tmp_path, width):
     made = s2sim.run(topology="fat-tree", workers=8, reducers=["fp16", "union"])
@@ -167,15 +240,7 @@ def test_a_browser_draws_every_chart_and_follows_a_click(tmp_path, width):
     )
     file = tmp_path / "page.html"
     file.write_text(made.to_html().replace("</body>", clicks), "utf-8")
-    browser = [
-        "chromium",
-        "--headless=new",
-        "--no-sandbox",
-        "--disable-gpu",
-        f"--window-size={width},900",
-        "--dump-dom",
-    ]
-    found = subprocess.run([*browser, file.as_uri()], capture_output=True, text=True, timeout=120, check=True).stdout
+    found = browsed(file, width)
     assert found.count('class="chart"') == len(run_report(made).charts)
     assert "<title>fat-tree, 8 workers: which gradient compressor pays</title>" in found
     assert 'aria-pressed="false"' in found

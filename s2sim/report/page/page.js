@@ -47,15 +47,35 @@
   const marker = (series, x, y) =>
     shape("path", { d: MARKERS[series.marker] || MARKERS.o, fill: series.colour, transform: `translate(${x} ${y})` });
 
-  const grid = (svg, axis, place, from, to, upright) => {
+  // Texts of SVG do not wrap: lines are made here, of what their font takes.
+  const pen = document.createElement("canvas").getContext("2d");
+  const widthOf = (text) => {
+    pen.font = getComputedStyle(document.documentElement).getPropertyValue("--chart-font");
+    return pen.measureText(text.trimEnd()).width;
+  };
+  const SEAMS = [/(?<=, )/, /(?<=[ ,])/, /(?:)/u];
+  const folded = (text, width, [seam, ...finer] = SEAMS) => {
+    if (!seam || widthOf(text) <= width) return [text];
+    const lines = [""];
+    for (const piece of text.split(seam).flatMap((each) => folded(each, width, finer))) {
+      if (widthOf(lines.at(-1) + piece) <= width) lines.push(lines.pop() + piece);
+      else lines.push(piece);
+    }
+    return lines;
+  };
+
+  const grid = (svg, axis, place, from, to, upright, width) => {
     let last = -Infinity;
     for (const [value, text] of axis.ticks) {
       const at = place(value);
       svg.append(shape("line", { class: "grid", ...(upright ? { x1: at, x2: at, y1: from, y2: to } : { x1: from, x2: to, y1: at, y2: at }) }));
       if (!upright) svg.append(shape("text", { x: from - 6, y: at + 4, "text-anchor": "end" }, text));
-      else if (at - last > text.length * 7 + 8) {
-        svg.append(shape("text", { x: at, y: to + 16, "text-anchor": "middle" }, text));
-        last = at;
+      else {
+        const half = widthOf(text) / 2;
+        const middle = Math.max(half, Math.min(at, width - half));
+        if (middle - half < last + 10) continue;
+        svg.append(shape("text", { x: middle, y: to + 16, "text-anchor": "middle" }, text));
+        last = middle + half;
       }
     }
   };
@@ -65,7 +85,7 @@
     const bottom = height - 40;
     const x = scale(chart.x, left, width - right);
     const y = scale(chart.y, bottom, top);
-    grid(svg, chart.x, x, top, bottom, true);
+    grid(svg, chart.x, x, top, bottom, true, width);
     grid(svg, chart.y, y, left, width - right, false);
     svg.append(shape("text", { x: 0, y: 14, class: "faint" }, chart.y.title));
     svg.append(shape("text", { x: width - right, y: height - 4, "text-anchor": "end", class: "faint" }, chart.x.title));
@@ -109,15 +129,19 @@
 
   const bars = (svg, chart, hidden, width, number) => {
     const shown = chart.bars.filter((bar) => !hidden.has(bar.name));
-    const [row, thick] = [40, 14];
-    const height = shown.length * row + 40;
+    const [line, thick, gap] = [15, 14, 11];
+    const labels = shown.map(({ name, text }) => {
+      const whole = text ? `${name}: ${text}` : name;
+      return widthOf(whole) <= width - 4 ? [whole] : [name, text].filter(Boolean).flatMap((each) => folded(each, width - 4));
+    });
+    const height = labels.flat().length * line + shown.length * (thick + gap) + 40;
     const x = scale(chart.x, 2, width - 14);
     hatches(svg, chart, number);
-    grid(svg, chart.x, x, 4, height - 36, true);
+    grid(svg, chart.x, x, 4, height - 36, true, width);
     svg.append(shape("text", { x: width - 14, y: height - 4, "text-anchor": "end", class: "faint" }, chart.x.title));
+    let top = 3;
     shown.forEach((bar, place) => {
-      const top = place * row + 18;
-      svg.append(shape("text", { x: 2, y: top - 4 }, `${bar.name}${bar.text ? `: ${bar.text}` : ""}`));
+      for (const label of labels[place]) svg.append(shape("text", { x: 2, y: (top += line) - 4 }, label));
       const group = shape("g", { class: "ink-of-series" });
       for (const [part, start, end, text] of bar.spans) {
         const node = shape("rect", { x: x(start), y: top, width: Math.max(x(end) - x(start), 0.5), height: thick, fill: `url(#p${number}-${part})` });
@@ -125,6 +149,7 @@
         group.append(node);
       }
       svg.append(group);
+      top += thick + gap;
     });
     return height;
   };
