@@ -28,7 +28,6 @@ def validate_command(
     What NCCL adds is partly fitted to the public curves; what is predicted of sources that were left out of the fit
     tells how right predictions are elsewhere.
     """
-    check_targets(json=json)
     from s2sim.validation.iteration_result import has_iterations, resolve_iterations_folder
 
     result: Any = None

@@ -151,22 +151,14 @@ def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
 
     if table:
         output.show_grids([reducers_grid(facts)])
-        output.show_lines([""])
-        output.show_paragraph(LEGEND)
+        output.show_paragraphs(["", LEGEND])
         return
     (found,) = facts
-    output.show_paragraph(f"{found.name}: {found.summary}")
-    for paragraph in found.paragraphs:
-        output.show_lines([""])
-        output.show_paragraph(paragraph.replace("``", ""))
-    output.show_lines([""])
-    properties = properties_of(found)
-    labels = max(len(label) for label, _ in properties)
-    for label, text in properties:
-        output.show_entry(label, text, labels=labels)
+    paragraphs = [f"{found.name}: {found.summary}", *found.paragraphs]
+    output.show_paragraphs(text for paragraph in paragraphs for text in (paragraph.replace("``", ""), ""))
+    output.show_entries(properties_of(found))
     output.show_lines(["", "options:" if found.options else "no options"])
-    for option in found.options:
-        output.show_entry("", option_text(option).replace("``", ""))
+    output.show_entries([("", option_text(option).replace("``", "")) for option in found.options])
 
 
 def _list_quantities(kind: str, name: str, json: str | None) -> None:

@@ -96,17 +96,17 @@ def show_paragraphs(texts: Iterable[str]) -> None:
         show_paragraph(text)
 
 
-def show_entry(label: str, text: str, *, labels: int = 0) -> None:
-    """Print a label, padded to ``labels`` characters, and next to it a wrapped text."""
-    show_paragraph(text, f"  {printable(label).ljust(labels)}  ")
+def show_entries(entries: Sequence[tuple[str, str]]) -> None:
+    """Print labels, padded to the longest, and next to each a wrapped text."""
+    width = max((len(printable(label)) for label, _ in entries), default=0)
+    for label, text in entries:
+        show_paragraph(text, f"  {printable(label).ljust(width)}  ")
 
 
 def show_quantities(heading: str, quantities: Sequence[tuple[str, str, str, str]]) -> None:
     """Print a field a line, given as (field, value, kind, source)."""
     show_lines(["", f"{heading} (field, value, kind, source):"])
-    labels = max((len(field) for field, *_ in quantities), default=0)
-    for field, value, kind, source in quantities:
-        show_entry(field, f"{value}  [{kind}] {source}", labels=labels)
+    show_entries([(field, f"{value}  [{kind}] {source}") for field, value, kind, source in quantities])
 
 
 def _columns() -> int:
@@ -146,7 +146,7 @@ def write_result(result: Any, target: str | None) -> bool:
     """Write a result as JSON if there is a target; return whether standard output is free for text."""
     if target is not None:
         write_json(result.to_json(), target)
-    return write_tables(getattr(result, "table", None), lambda: _page(result)) and target != STDOUT
+    return write_tables(getattr(result, "table", None), lambda: page_text(result)) and target != STDOUT
 
 
 # The tables and the page that a command is asked for, by --csv, --parquet, --latex and --html.
@@ -163,10 +163,11 @@ def own_command() -> str:
     return shlex.join(["s2sim", *sys.argv[1:]])
 
 
-def _page(result: Any) -> str:
-    from s2sim.report.screens import result_page
+def page_text(result: Any) -> str:
+    """Return the page of a result that this command line made."""
+    from s2sim.report.screens import screen_page
 
-    return result_page(result, own_command())
+    return screen_page(result, own_command())
 
 
 def write_tables(make: Callable[[], Table] | None, make_page: Callable[[], str] | None = None) -> bool:
@@ -181,7 +182,7 @@ def write_tables(make: Callable[[], Table] | None, make_page: Callable[[], str] 
         if (parquet := targets["parquet"]) is not None:
             write_bytes(table.to_parquet(), parquet)
         if (html := targets["html"]) is not None:
-            write_text(make_page() if make_page is not None else _page(table), html)
+            write_text(make_page() if make_page is not None else page_text(table), html)
     return STDOUT not in targets.values()
 
 

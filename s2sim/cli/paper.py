@@ -55,9 +55,7 @@ def paper_command(
         result = run_papers(PAPERS.names() if names == [_ALL] else names, effort, progress)
     readable = output.write_result(result, json)
     if html is not None:
-        from s2sim.report.screens import papers_page
-
-        output.write_text(papers_page(result), html)
+        output.write_text(output.page_text(result), html)
     if readable:
         _show(result, quiet=quiet)
     if png is not None:
@@ -88,9 +86,7 @@ def _list(json: str | None, page: str | None) -> None:
     keys = ("name", "title", "claimed", "source")
     if output.json_alone({"papers": [{key: getattr(paper, key) for key in keys} for paper in papers]}, json):
         return
-    labels = max(len(paper.name) for paper in papers)
-    for paper in papers:
-        output.show_entry(paper.name, f"{paper.title}: {paper.claimed}  [{paper.source}]", labels=labels)
+    output.show_entries([(paper.name, f"{paper.title}: {paper.claimed}  [{paper.source}]") for paper in papers])
     output.show_lines(["", "Rebuild one with s2sim paper NAME."])
 
 
@@ -102,11 +98,8 @@ def _show(result: "PapersResult", *, quiet: bool) -> None:
         output.show_grids([claims_grid(paper)])
         if quiet:
             continue
-        output.show_paragraph("")
-        output.show_paragraphs(why_lines(paper))
-        output.show_paragraph("")
-        for label, text in setup_lines(paper):
-            output.show_entry(label, text, labels=len("assumed"))
+        output.show_paragraphs(["", *why_lines(paper), ""])
+        output.show_entries(setup_lines(paper))
         output.show_grids([numbers_grid(table) for table in paper.tables])
         output.show_paragraph("")
     output.show_paragraphs(papers_lines(result))

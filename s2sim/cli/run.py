@@ -151,7 +151,6 @@ def advise_command(
     make it --faster. largest: the most workers at an --efficiency. frontier: what none of --changes betters in time,
     error and price together. flips: what would change the answer. Answers come with the runs that they rest on.
     """
-    cli.check_targets(json=json)
     from s2sim.advice.advise import MOST_WORKERS, QUESTIONS_TAKE, advise
     from s2sim.experiment.costs import make_gate
 

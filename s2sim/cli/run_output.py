@@ -41,14 +41,8 @@ def show_run(result: Result, defaults: str | None, shown: frozenset[str], *, qui
     show_paragraphs(note_lines(result.notes if details else result.caveats))
     if details:
         show_paragraphs([defaults] if defaults else [])
-        many = rows.iteration_grids, rows.comparison_grids, rows.mechanics_grids, rows.errors_grids, rows.bounds_grids
-        for grids in many:
-            show_grids(grids(result))
-        if result.spec.steps > 1:
-            show_grids([*rows.residual_grids(result), *rows.steps_grids(result)])
-        show_grids(answer.break_even_grids(result))
-        show_lines([""])
-        show_paragraph(f"In dense, {result.verdict.bottleneck}.")
+        show_grids(answer.details_grids(result))
+        show_paragraphs(["", f"In dense, {result.verdict.bottleneck}."])
     _show_more(result, shown)
     if saved is not None:
         show_lines(["", f"Saved to {saved}; again with: s2sim run --spec {saved}"])

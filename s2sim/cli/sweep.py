@@ -1,5 +1,6 @@
 """``s2sim sweep``: the cells of a study; ``s2sim results``: their rows as tables; ``explore``: with sliders."""
 
+from collections.abc import Sequence
 from contextlib import closing, suppress
 from dataclasses import asdict, replace
 from importlib import util
@@ -95,6 +96,14 @@ def _show_end(result: "SweepResult", *, quiet: bool) -> None:
         output.show_line(f"s2sim results {result.path.parent} shows them; --csv FILE writes a row a cell and reducer.")
 
 
+def _page(shown: Table, rows: Table, axes: Sequence[str], value: str | None = None, colour: str | None = None) -> str:
+    """Return the page of a table, with the chart of the rows that it is made of."""
+    from s2sim.report.page_charts import sweep_charts
+    from s2sim.report.screens import page, table_report
+
+    return page(table_report(shown, sweep_charts(rows, axes, value, colour), output.own_command()))
+
+
 # Lines of a table on a terminal.
 _MOST_SHOWN, _MOST_REFUSALS = 60, 5
 
@@ -154,10 +163,12 @@ def results_command(
     table = result.table.select(where, sort)
     if plot is not None and png is not None:
         _draw(table, plot, png)
-    value = value or "speedup_vs_dense"
+    drawn: tuple[Any, ...] = table, result.axes
     if rows is not None:
-        table = table.pivot(rows, columns or "reducer", value)
-    output.write_tables(lambda: table)
+        columns, value = columns or "reducer", value or "speedup_vs_dense"
+        drawn = table, (rows,), value, columns
+        table = table.pivot(rows, columns, value)
+    output.write_tables(lambda: table, lambda: _page(table, *drawn))
     if json is not None:
         output.write_json(replace(result, table=table).to_json(), json)
     if output.STDOUT in (json, *written.values()):
@@ -165,7 +176,7 @@ def results_command(
     if json is not None or png is not None or any(written.values()):
         output.show_line(f"{format_number_of(len(table.rows), 'row')} {'written' if png is None else 'drawn'}.")
     else:
-        _show(result, table, rows, None if rows is None else value, every=where is not None or sort is not None)
+        _show(result, table, rows, value, every=where is not None or sort is not None)
 
 
 def _check(**options: object) -> None:
@@ -181,13 +192,12 @@ def _check(**options: object) -> None:
 
 
 def _draw(table: Table, plot: str, target: str) -> None:
-    from s2sim.report.figures.charts import chart_figure, table_chart
+    from s2sim.report.figures.charts import chart_figure
+    from s2sim.report.page_charts import table_chart
 
     names = [name.strip() for name in plot.split(",")]
     if len(names) not in (2, 3):
         raise OptionError(f"--plot {plot}: give X,Y or X,Y,COLOUR, for example nic.rate,speedup_vs_dense")
-    if len(names) == 2:  # no colour
-        names.append("reducer" if any(row["reducer"] for row in table.rows) else "algorithm")
     output.write_figure(chart_figure(table_chart(table, *map(table.known, names))), target)
 
 

@@ -62,11 +62,7 @@ def topology_command(*, setting: str, folder: str | None = None, out: str | None
         found = series.current_setting(layout, "")
     else:
         found = setting_named(measured.read_measured(measured.resolve_testbeds_folder(folder)), setting)
-    text = setting_toml(found)
-    if out is None:
-        output.show_lines(text.rstrip().splitlines())
-    else:
-        output.write_text(text, out)
+    output.write_text(setting_toml(found), out or output.STDOUT)
 
 
 @command(app, "dev testbed up")

@@ -2,15 +2,16 @@
 
 import dataclasses
 from collections.abc import Callable
+from operator import itemgetter
 from typing import Any, TypeAlias
 
-from s2sim.gradients.law import Forecast
+from s2sim.gradients.law import Forecast, LayerForecast
 from s2sim.gradients.manifest import LayerEntry, Manifest
 from s2sim.gradients.read_trace import Trace
 from s2sim.gradients.statistics import LayerStatistics, Statistics
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.report.format import aligned, optional_text
-from s2sim.report.grid import Column, Grid, number_column, tabulate, text_column
+from s2sim.report.grid import Column, Grid, TableColumn, number_column, tabulate, text_column
 from s2sim.units import format_bytes, format_number_of
 
 _Layer: TypeAlias = tuple[str, LayerStatistics, LayerEntry | None]
@@ -112,19 +113,14 @@ def union_grid(statistics: Statistics) -> Grid:
 def law_grid(law: Forecast) -> Grid:
     """Return the predictions of the fitted law for more ranks, and its errors for recorded ranks."""
     first = next(iter(law.layers.values()))
-    unions = (f"union of\n{format_number_of(ranks, 'rank')}" for ranks in first.union_density)
-    errors = (f"error\nfrom {few}" for few in first.errors)
-    columns = (Column("layer", numeric=False), *map(Column, unions), *map(Column, errors))
-    rows = tuple(
-        (
-            name,
-            *(f"{density:.3%}" for density in layer.union_density.values()),
-            *(f"{error:+.1%}" for error in layer.errors.values()),
-        )
-        for name, layer in law.layers.items()
-    )
-    title = (
-        f"law for more ranks, fitted to {law.ranks}; error: of the union of all {law.ranks}, predicted by a law fitted "
-        "to the first ranks alone"
-    )
-    return Grid(title, columns, rows)
+
+    def union(ranks: int) -> TableColumn[tuple[str, LayerForecast]]:
+        title = f"union of\n{format_number_of(ranks, 'rank')}"
+        return number_column(title, lambda row: f"{row[1].union_density[ranks]:.3%}")
+
+    def error(few: int) -> TableColumn[tuple[str, LayerForecast]]:
+        return number_column(f"error\nfrom {few}", lambda row: f"{row[1].errors[few]:+.1%}")
+
+    error_of = f"of the union of all {law.ranks}, predicted by a law fitted to the first ranks alone"
+    title, name = f"law for more ranks, fitted to {law.ranks}; error: {error_of}", text_column("layer", itemgetter(0))
+    return tabulate(title, law.layers.items(), name, *map(union, first.union_density), *map(error, first.errors))

@@ -111,14 +111,9 @@ _VIEWS = Registry(
     "view",
     "s2sim.views",
     {
-        **{
-            f"{name} as {form}": f"s2sim.report.screens:screen_{form}"
-            for name in RESULTS.builtin
-            for form in ("text", "html", "line")
-        },
-        "run as text": "s2sim.report.answer:result_text",
-        "run as html": "s2sim.report.screens:result_html",
-        **{f"{name} as page": "s2sim.report.screens:result_page" for name in RESULTS.builtin},
+        f"{name} as {form}": f"s2sim.report.screens:screen_{form}"
+        for name in RESULTS.builtin
+        for form in ("text", "html", "line", "page")
     },
 )
 

@@ -10,7 +10,9 @@ from rich.console import Console
 
 from s2sim.experiment.row_parts import Refused, Verdict
 from s2sim.experiment.rows import Result, Row
+from s2sim.files import own_tables
 from s2sim.report import format as fmt
+from s2sim.report import run_tables
 from s2sim.report.grid import (
     Grid,
     TableColumn,
@@ -36,19 +38,7 @@ _FULL = "█"
 # Reasons of rejection in up to 12 characters, the width of a bar.
 _BAD_LAYER = "worse than zeros on "
 _SCHEDULE = "dense by another schedule"
-_SHORT_REJECTIONS = {
-    _BAD_LAYER: "a bad layer",
-    "worse than zeros": "worse than 0",
-    _SCHEDULE: "as dense",
-    "as bad as zeros": "as bad as 0",
-    "error over": "over limit",
-    "error undefined": "undefined",
-    "residuals diverge": "diverges",
-    "signs": fmt.ENDS_WITH["sign"],
-    "models of their own": fmt.ENDS_WITH["weights"],
-    "parts of tables": fmt.ENDS_WITH["shards"],
-    "steps of an optimizer": fmt.ENDS_WITH["update"],
-}
+_SHORT_REJECTIONS: dict[str, str] = own_tables(__file__, "texts.toml")["short_rejections"]
 
 
 def _bar(share: float) -> str:
@@ -192,6 +182,14 @@ def break_even_grids(result: Result) -> list[Grid]:
         text_column("when", lambda item: item[1]),
     )
     return filled(grid)
+
+
+def details_grids(result: Result) -> list[Grid]:
+    """Return the tables that explain an answer: parts, bounds, errors, steps if there are several, break-even rates."""
+    of_rows = (run_tables.iteration_grids, run_tables.comparison_grids, run_tables.mechanics_grids)
+    of_errors = (run_tables.errors_grids, run_tables.bounds_grids, run_tables.residual_grids)
+    many = (*of_rows, *of_errors, run_tables.steps_grids, break_even_grids)
+    return [grid for grids in many for grid in grids(result)]
 
 
 _COLUMNS = 80

@@ -18,8 +18,8 @@ from s2sim.experiment.verdict import VerdictContext, give_verdict
 from s2sim.report.answer import answer_grid
 from s2sim.report.figures import style
 from s2sim.report.format import error_text
-from s2sim.report.page_charts import SPEEDUP, TIME, Quantity, line_chart, row_charts
-from s2sim.report.screens import Report, page, render, result_page, run_report
+from s2sim.report.page_charts import BUS_BANDWIDTH, SPEEDUP, TIME, Quantity, collective_charts, line_chart, row_charts
+from s2sim.report.screens import Report, page, render, run_report, screen_page
 from s2sim.report.traffic_tables import collective_screen
 from s2sim.sweeps.explore import Control, Explorer, Points
 from s2sim.traffic.collective_result import CollectiveResult
@@ -35,7 +35,7 @@ SHOWN: dict[str, tuple[Quantity, tuple[str, ...]]] = {
     "time": (TIME, ("iteration_s", "total_s")),
     "error": (Quantity("relative L2 error", error_text), ("relative_l2",)),
     "bytes": (Quantity("bytes sent by the busiest rank", format_bytes), ("bytes_sent_per_rank",)),
-    "bus bandwidth": (Quantity("bus bandwidth", format_rate, style.GBPS), ("busbw_Bps",)),
+    "bus bandwidth": (BUS_BANDWIDTH, ("busbw_Bps",)),
 }
 _OF = {"run": ("speed-up", "time", "error", "bytes"), "collective": ("time", "bus bandwidth")}
 
@@ -87,8 +87,9 @@ def answer_parts(
         about = [*below, f"{details['cluster']}.", *(f"Note: {each}." for each in details.get("warnings", ()))]
         report = Report("", verdict.lines[:2], [grid], about, notes=details["notes"], charts=row_charts(rows))
     else:
-        screen = collective_screen(SchemaBuilder().load(CollectiveResult, details))
-        report = Report("", screen.before, screen.grids, screen.after, aligned=True)
+        result = SchemaBuilder().load(CollectiveResult, details)
+        screen, charts = collective_screen(result), collective_charts(result)
+        report = Report("", screen.before, screen.grids, screen.after, charts=charts, aligned=True)
     html = render("answer.html", explorer.title, report, command=explorer.command(cell))
     return {**parts, "html": html, "charts": [*parts["charts"], *report.charts]}
 
@@ -116,7 +117,7 @@ def _curve_chart(slider: Control, points: Points, here: float | None, show: str)
 def report_page(spec: ClusterSpec, command: str) -> str:
     """Return the page that ``command`` writes with ``--html``."""
     if isinstance(spec, CollectiveSpec):
-        return result_page(collective_result(plan_collective(spec)), command)
+        return screen_page(collective_result(plan_collective(spec)), command)
     assert isinstance(spec, RunSpec)
     curves: dict[int, RateCurves] = {}
     timelines: dict[str, Timeline | Streams] = {}

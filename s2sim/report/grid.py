@@ -207,13 +207,14 @@ def table_grid(table: ScalarTable, title: str = "", value: str | None = None) ->
         title,
         tuple(Column(name, numeric=shown.is_numeric(name)) for name in shown.columns),
         tuple(
-            tuple(_scalar_text(name if value is None or name in first else value, row[name]) for name in shown.columns)
+            tuple(scalar_text(name if value is None or name in first else value, row[name]) for name in shown.columns)
             for row in shown.rows
         ),
     )
 
 
-def _scalar_text(column: str, value: Any) -> str:
+def scalar_text(column: str, value: Any) -> str:
+    """Return a value of a table as text, in the unit that its column's name ends with."""
     if value is None:
         return ""
     if isinstance(value, bool):

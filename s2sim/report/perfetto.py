@@ -14,10 +14,8 @@ def to_perfetto(timelines: Mapping[str, Timeline | Streams], title: str) -> dict
     events: list[dict[str, Any]] = []
     for number, (name, timeline) in enumerate(timelines.items()):
         ranks, links = 2 * number + 1, 2 * number + 2
-        if isinstance(timeline, Streams):
-            labels = {ranks: f"rank {timeline.rank}"}
-        else:
-            labels = {ranks: "ranks", links: "links, GB/s"}
+        many = {ranks: "ranks", links: "links, GB/s"}
+        labels = {ranks: f"rank {timeline.rank}"} if isinstance(timeline, Streams) else many
         for process, label in labels.items():
             shown = {"name": f"{name}: {label}" if name else label}
             events.append({"ph": "M", "pid": process, "name": "process_name", "args": shown})

@@ -13,14 +13,15 @@ from s2sim.experiment.rate_curve import RateCurves
 from s2sim.experiment.rows import Result
 from s2sim.experiment.timeline import Streams, Timeline
 from s2sim.report import study_tables
-from s2sim.report.answer import about_lines, break_even_grids, lines_text, result_table, verdict_lines
+from s2sim.report.answer import about_lines, details_grids, lines_text, result_table, result_text, verdict_lines
 from s2sim.report.format import workers_text
 from s2sim.report.grid import Grid, Screen, table_grid
 from s2sim.report.log_comparison import calibrate_screen, log_comparison_screen
-from s2sim.report.run_tables import bounds_grids, comparison_grids, errors_grids, iteration_grids, mechanics_grids
 from s2sim.report.traffic_tables import collective_screen, flows_screen
 from s2sim.report.validation_tables import iterations_screen, validate_screen
 from s2sim.tables import Table
+
+_MADE_BY = (f"s2sim {s2sim.__version__}.",)
 
 
 @dataclass(frozen=True)
@@ -74,14 +75,13 @@ def run_report(
     from s2sim.report.page_charts import run_charts
 
     grid, below = result_table(result)
-    many = (iteration_grids, comparison_grids, mechanics_grids, errors_grids, bounds_grids, break_even_grids)
     return Report(
         f"{result.spec.topology}, {' and '.join(workers_text(count) for count in result.spec.workers)}: which gradient "
         "compressor pays",
         verdict_lines(result),
         [grid],
         [*below, *about_lines(result), *(f"Note: {note}." for note in result.caveats)],
-        [grid for grids in many for grid in grids(result)],
+        details_grids(result),
         result.notes,
         run_charts(result, curves or {}, timelines or {}),
         provenance=provenance_lines(result.provenance),
@@ -97,28 +97,38 @@ def provenance_lines(provenance: Mapping[str, Any]) -> list[str]:
     return [f"s2sim {provenance.get('s2sim', s2sim.__version__)}{question}.", *origins]
 
 
-def screen_report(result: Any, screen: Screen, command: str | None = None) -> Report:
-    """Return the screen of any other result, with its charts."""
-    from s2sim.report.page_charts import curve_charts, table_charts, train_charts
+def report_of(result: Any, command: str | None = None) -> Report:
+    """Return the screen of a result of any command, or of a table, with its charts."""
+    from s2sim.report import page_charts
 
-    charts_of: dict[str, Callable[[Any], list[dict[str, Any]]]] = {"train": train_charts, "validate": curve_charts}
-    make = charts_of.get(result.answers)
+    if isinstance(result, Table):
+        return table_report(result, page_charts.table_charts(result), command)
+    if result.answers == "run":
+        return run_report(result, command)
+    charts_of: dict[str, Callable[[Any], list[dict[str, Any]]]] = {
+        "advise": page_charts.advice_charts,
+        "collective": page_charts.collective_charts,
+        "train": page_charts.train_charts,
+        "validate": page_charts.curve_charts,
+    }
+    screen = screen_of(result)
     return Report(
         f"s2sim {result.answers}: {next(iter(filter(None, map(str.strip, screen.brief or screen.before))), '')}",
         screen.before,
         screen.grids,
         screen.after,
         script=screen.script,
-        charts=table_charts(result.table()) if make is None else make(result),
-        provenance=[f"s2sim {s2sim.__version__}."],
+        charts=charts_of[result.answers](result) if result.answers in charts_of else [],
+        provenance=_MADE_BY,
         command=command,
         aligned=True,
     )
 
 
-def result_html(result: Result) -> str:
-    """Return the first screen of `s2sim run` with its details folded, self-contained and escaped."""
-    return page(run_report(result), "fragment.html")
+def table_report(table: Table, charts: Sequence[Mapping[str, Any]], command: str | None) -> Report:
+    """Return a table with its charts."""
+    title = command or "s2sim results"
+    return Report(title, [], [table_grid(table)], charts=charts, provenance=_MADE_BY, command=command)
 
 
 _SCREENS: dict[str, Callable[[Any], Screen]] = {
@@ -141,8 +151,10 @@ def screen_of(result: ResultForm) -> Screen:
     return _SCREENS[result.answers](result)
 
 
-def screen_text(result: ResultForm) -> str:
+def screen_text(result: Any) -> str:
     """Return the screen of a result as plain text."""
+    if result.answers == "run":
+        return result_text(result)
     screen = screen_of(result)
     return "\n".join([lines_text(screen.before, screen.grids, screen.after), *screen.script])
 
@@ -157,21 +169,14 @@ def screen_line(result: Any) -> str:
 
 
 def screen_html(result: ResultForm) -> str:
-    """Return the screen of a result as a fragment of HTML."""
-    return page(screen_report(result, screen_of(result)), "fragment.html")
+    """Return the screen of a result, of a run with its details folded, as a fragment of HTML."""
+    return page(report_of(result), "fragment.html")
 
 
-def result_page(result: Any, command: str | None = None) -> str:
+def screen_page(result: Any, command: str | None = None) -> str:
     """Return the page of a result of any command, or of a table."""
-    if isinstance(result, Table):
-        from s2sim.report.page_charts import table_charts
-
-        title, made_by = command or "s2sim results", [f"s2sim {s2sim.__version__}."]
-        charts = table_charts(result)
-        return page(Report(title, [], [table_grid(result)], charts=charts, provenance=made_by, command=command))
-    if result.answers == "run":
-        return page(run_report(result, command))
-    return papers_page(result) if result.answers == "paper" else page(screen_report(result, screen_of(result), command))
+    is_paper = not isinstance(result, Table) and result.answers == "paper"
+    return papers_page(result) if is_paper else page(report_of(result, command))
 
 
 def papers_page(result: PapersResult) -> str:

@@ -12,6 +12,7 @@ from s2sim.advice.cells import AdviceCell
 from s2sim.claims.paper import PapersResult, Rebuilt, Table
 from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
 from s2sim.experiment.topologies import TopologiesResult, TopologyRow
+from s2sim.files import own_tables
 from s2sim.options import split_option_string
 from s2sim.regimes.map import Cell, RegimeMap
 from s2sim.report import format as fmt
@@ -22,6 +23,8 @@ from s2sim.training.curve import Interval
 from s2sim.training.result import TrainResult, TrainRow
 from s2sim.units import format_bytes, format_money, format_number_of, format_percent, format_rate, format_seconds
 
+_TEXTS = own_tables(__file__, "texts.toml")
+LEGEND: str = _TEXTS["legends"]["reducers"]
 # Characters of the columns of claims.
 _WIDTHS = (30, 12, 18, 14)
 
@@ -273,23 +276,8 @@ def _interval(interval: Interval | None, text: Callable[[float], str]) -> str:
     return f"{text(interval.mean)} ±{text(interval.high - interval.mean)}"
 
 
-LEGEND = (
-    "Measured in a first step, on tables and dense layers: linear, whether nothing but sums, maxima and copies "
-    "travels, so that no message grows with the ranks; collectives; rounds of messages that wait for one another, + "
-    "where more ranks need more; syncs, waits of the host for the GPU. feedback: whether training needs error feedback "
-    "around it. bytes: sent by a rank; n elements, k kept, P ranks, L layers."
-)
-
 # With these widths a table of 80 columns has all columns but bytes, and another has bytes. No line ends after a number.
 _CELL_WIDTHS, _STAYS = {"collectives": 22, "bytes": 51}, "\N{NO-BREAK SPACE}"
-_ENDS = {
-    "mean": "the mean",
-    "sign": "the signs of the mean",
-    "weights": "models of their own, around the mean one",
-    "shards": "their own parts of the mean",
-    "update": "the step of an optimizer within it, to be taken times the learning rate",
-}
-_IN_BUCKETS = {"bucket": "runs on each by itself", "gradient": "waits for the whole gradient, over which it is defined"}
 
 
 def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:
@@ -323,18 +311,14 @@ def facts_grid(facts: Sequence[ReducerFacts]) -> Grid:
 
 def properties_of(facts: ReducerFacts) -> list[tuple[str, str]]:
     """Return the known properties of one reducer as (label, text)."""
-    linear, collectives, rounds, host_syncs = _measured(facts)
     properties = [
         ("is", facts.stands_for or ""),
-        ("ranks end with", _ENDS[facts.estimates] + ("" if facts.agrees else ", not all with the same")),
+        ("ranks end with", _TEXTS["ends_with"][facts.estimates] + ("" if facts.agrees else ", not all with the same")),
         ("loses", "nothing but rounding" if facts.lossless else "more than rounding"),
         ("feedback", facts.feedback),
-        ("in buckets", _IN_BUCKETS[facts.scope]),
+        ("in buckets", _TEXTS["in_buckets"][facts.scope]),
         ("bytes", facts.formula),
-        ("linear", linear),
-        ("collectives", collectives),
-        ("rounds", rounds),
-        ("syncs", host_syncs),
+        *zip(("linear", "collectives", "rounds", "syncs"), _measured(facts), strict=True),
         ("source", facts.source),
         ("known by", facts.certainty),
     ]

@@ -4,18 +4,15 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from s2sim.files import own_tables
 from s2sim.report.format import UNDEFINED, log_error_text, note_lines, optional_text, seconds_text, signed_text
 from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
 from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
 from s2sim.validation.curve_result import CurveErrors, Group, Parameter, ValidationResult
 from s2sim.validation.iteration_result import IterationError, IterationsResult
 
-_COLUMNS = (
-    "Values: of every rank in every step, relative L2; up to 1e-6 where sums are in the library's order. script B: "
-    "what all ranks send by the lowered scripts; headers B: Gloo's, three of 48 bytes a message, and 8 bytes of each "
-    "new connection; told B: shapes, and who sends, which programs know and processes have to be told; counted B: what "
-    "the kernel counted on all TCP connections, less barriers and what was sent again."
-)
+_LEGENDS: dict[str, str] = own_tables(__file__, "texts.toml")["legends"]
+LEGEND, ITERATIONS_LEGEND = _LEGENDS["validate"], _LEGENDS["iterations"]
 
 
 def check_grid(checked: BridgeCheckResult) -> Grid:
@@ -51,7 +48,7 @@ def check_lines(checked: BridgeCheckResult) -> list[str]:
     """Return the description of the columns, disagreements with their reasons, and totals."""
     rows = checked.rows
     agree, equal, values_agree = (sum(getattr(row, field) for row in rows) for field in ("ok", "equal", "values_agree"))
-    lines = [_COLUMNS]
+    lines = [_LEGENDS["bridge"]]
     lines += [f"{row.reducer}: not run: {row.refused}" for row in rows if row.refused]
     lines += [f"{row.reducer}: {row.rounded}" for row in rows if row.rounded]
     for row in rows:
@@ -88,11 +85,6 @@ def _interface_line(checked: BridgeCheckResult) -> str:
 
 
 _WORST, _MAX_NAME = 10, 38
-LEGEND = (
-    "Errors are |ln(predicted/measured)|, 0.1 is about 10 %: of a curve the median over powers of two from 1 MiB on "
-    "(large) and below (small). bias: ln(predicted/measured), below 0 predicted too fast. P90: nine of ten curves are "
-    "below."
-)
 
 
 def answer_lines(result: ValidationResult) -> list[str]:
@@ -252,12 +244,6 @@ def _with_reasons(head: str, found: Sequence[tuple[str, float | None, float | No
 def not_predicted_lines(rows: Sequence[CurveErrors | IterationError]) -> list[str]:
     """Return the reasons for which curves or iterations are not predicted."""
     return [f"Not predicted: {row.id}: {row.reason}" for row in rows if not row.predicted]
-
-
-ITERATIONS_LEGEND = (
-    "Errors are |ln(predicted/measured)|, 0.1 is about 10 %. bias: ln(predicted/measured), below 0 predicted too fast. "
-    "P90: nine of ten rows are below. right calls: faster or slower than dense of the same source and set-up."
-)
 
 
 def iterations_lines(result: IterationsResult) -> list[str]:

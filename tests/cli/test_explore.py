@@ -212,7 +212,7 @@ def test_a_sweep_of_collectives_is_explored_too(tmp_path):
     package.sweep({"what": "collective", "base": base, "axes": axes}, out=tmp_path, jobs=1)
     explorer = Explorer.of_sweep(tmp_path)
     found = answer_parts(explorer, {"algorithm": "ring", "size_bytes": "1MiB"}, "size_bytes", "bus bandwidth")
-    assert (found["known"], found["missing"], len(found["charts"])) == (3, 0, 1)
+    assert (found["known"], found["missing"], len(found["charts"])) == (3, 0, 2)
     assert found["charts"][0]["at"] == [2**20, "here: 1.049 MB"]
     command = "s2sim collective all_reduce --topology ring --workers 4 --algorithm ring --size 1048576B"
     assert command in found["html"]

@@ -2,13 +2,14 @@
 
 import io
 import json
+import re
 import shutil
 from contextlib import redirect_stdout
 
 import pytest
 
 from s2sim.cli.main import main
-from s2sim.report.figures.charts import table_chart
+from s2sim.report.page_charts import table_chart
 from s2sim.tables import table_of
 
 STUDY = """
@@ -145,6 +146,28 @@ def test_rows_are_drawn(folder, s2sim, tmp_path):
     svg = target.read_text()
     assert "total_s over size_bytes (B) by algorithm; medians, least to largest shaded" in svg
     assert "double-binary-tree" in svg
+
+
+def charts_of(page):
+    (data,) = re.findall('<script type="application/json" id="data">(.*?)</script>', page.read_text("utf-8"))
+    return json.loads(data)
+
+
+def test_a_page_of_results_has_its_rows_over_the_first_axis_of_numbers(folder, s2sim, tmp_path):
+    page = tmp_path / "rates.html"
+    assert s2sim("results", folder, "--html", page, "--where", "size_bytes == '1MiB'")[0] == 0
+    (chart,) = charts_of(page)
+    rows = json.loads(s2sim("results", folder, "--where", "size_bytes == '1MiB'", "--json", "-")[1])["rows"]
+    shown = {(series["name"], x): y for series in chart["series"] for x, y, _ in series["points"]}
+    assert shown == {(row["algorithm"], row["workers"]): row["busbw_Bps"] for row in rows}
+
+
+def test_a_page_of_a_pivot_has_what_it_shows(folder, s2sim, tmp_path):
+    page, pivot = tmp_path / "pivot.html", ("--rows", "size_bytes", "--columns", "algorithm", "--value", "total_s")
+    assert s2sim("results", folder, *pivot, "--where", "workers == 8", "--html", page)[0] == 0
+    (chart,) = charts_of(page)
+    assert chart["title"] == "total_s over size_bytes (B) by algorithm"
+    assert [x for x, _, _ in chart["series"][0]["points"]] == [2**10, 2**20]
 
 
 def test_a_chart_has_medians_and_ranges_in_the_unit_of_the_column():

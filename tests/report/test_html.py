@@ -1,7 +1,7 @@
 from html.parser import HTMLParser
 
 from s2sim.report.run_tables import comparison_grids, scaling_grid
-from s2sim.report.screens import result_html, run_report
+from s2sim.report.screens import run_report, screen_html
 
 
 class Reader(HTMLParser):
@@ -26,7 +26,7 @@ class Reader(HTMLParser):
 
 def test_html_is_well_formed_and_holds_every_cell(result):
     reader = Reader()
-    reader.feed(result_html(result))
+    reader.feed(screen_html(result))
     assert reader.open == []
     report = run_report(result)
     assert report.grids == [scaling_grid(result)[0]]
@@ -36,7 +36,7 @@ def test_html_is_well_formed_and_holds_every_cell(result):
 
 
 def test_every_text_is_escaped(result):
-    html = result_html(result)
+    html = screen_html(result)
     assert "&lt;fat-tree&gt; &amp; co" in html
     assert "4 workers, &lt;mine&gt;" in html or "8 workers, &lt;mine&gt;" in html
     assert "first step &amp; empty residuals" in html
@@ -44,4 +44,4 @@ def test_every_text_is_escaped(result):
 
 
 def test_notebooks_show_the_result_so(result):
-    assert result._repr_html_() == result_html(result)
+    assert result._repr_html_() == screen_html(result)

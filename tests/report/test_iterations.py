@@ -11,7 +11,7 @@ from s2sim.report.figures.error import error_figure
 from s2sim.report.figures.style import ITERATION_PARTS
 from s2sim.report.figures.sweeps import scaling_figure
 from s2sim.report.run_tables import iteration_grids, scaling_efficiencies
-from s2sim.report.screens import result_html
+from s2sim.report.screens import screen_html
 
 from .conftest import iterating, iterating_rows
 
@@ -61,7 +61,7 @@ def test_details_show_every_part_of_an_iteration(iterations):
         "samples /s": "5,505",
     }
     assert "median of 5 iterations" in grid.title
-    assert grid.title in result_html(iterations)
+    assert grid.title in screen_html(iterations)
 
 
 def test_a_run_without_iterations_has_no_table_of_them(result):

@@ -94,10 +94,68 @@ def test_what_no_axis_can_show_is_left_out():
 def test_a_page_of_sizes_has_their_times(tmp_path, capsys):
     assert main([*SIZES, "--html", str(tmp_path / "page.html"), "--csv", "-"]) == 0
     rows = [line.split(",") for line in capsys.readouterr().out.splitlines()]
-    at, of = rows[0].index("size_bytes"), rows[0].index("time_s")
+    charts = charts_of((tmp_path / "page.html").read_text("utf-8"))
+    at = rows[0].index("size_bytes")
+    for title, column in (("Time by size", "time_s"), ("Bus bandwidth by size", "busbw_Bps")):
+        of = rows[0].index(column)
+        points = [(x, y) for x, y, _ in numbers_of(charts, title)["series"][0]["points"]]
+        assert points == [(int(row[at]), float(row[of])) for row in rows[1:]]
+
+
+def bars_of(chart):
+    """Return by name of a bar its length."""
+    return {bar["name"]: bar["spans"][-1][2] for bar in chart["bars"]}
+
+
+@pytest.mark.parametrize("terms", [False, True])
+def test_a_page_of_a_collective_has_its_time_its_terms_and_what_else_is_known(tmp_path, terms):
+    words = ["collective", "all-reduce", "--topology", "fat-tree", "--workers", "8", "--size", "1MiB", "--library"]
+    written = ["--html", str(tmp_path / "page.html"), "--json", str(tmp_path / "run.json"), "--quiet"]
+    assert main([*words, "nccl", *written, *["--terms"] * terms]) == 0
+    found = json.loads((tmp_path / "run.json").read_text("utf-8"))
     (chart,) = charts_of((tmp_path / "page.html").read_text("utf-8"))
-    points = [(x, y) for x, y, _ in chart["series"][0]["points"]]
-    assert points == [(int(row[at]), float(row[of])) for row in rows[1:]]
+    lengths = bars_of(chart)
+    ran, bound, *_, faster = lengths
+    assert ran.split()[0] == found["algorithm"]
+    assert isclose(lengths[ran], found["time_s"])
+    assert lengths[bound] == found["lower_bound_s"]
+    assert lengths[faster] == found["faster"]["time_s"]
+    parts = [chart["parts"][span[0]][0] for span in chart["bars"][0]["spans"]]
+    assert len(parts) == (len([term for term in found["terms"] if term["time_s"]]) if terms else 1)
+    assert len(set(parts)) == len(parts)
+
+
+def cell(**fields):
+    from s2sim.advice.cells import AdviceCell
+
+    known = {"changes": "as it is", "reducer": "dense", "workers": 8, "time_s": 1e-3, "samples_per_s": None}
+    known |= {"speedup_vs_dense": 1.0, "relative_l2": 0.0, "exact": True, "assumes": None, "doubt": 1.0}
+    return AdviceCell(**known | {"price": None, "efficiency": None, "command": ""} | fields)
+
+
+def advice(*cells, currency=None):
+    from s2sim.advice.advise import Advice
+
+    spec = s2sim.RunSpec(topology="leaf-spine", workers=(8,))
+    return Advice("best", spec, ("Take it.",), cells, len(cells), 1, currency, ())
+
+
+def test_a_page_of_advice_has_the_time_of_the_same_work_in_its_runs():
+    faster = cell(changes="faster interfaces", reducer="union", time_s=5e-4, speedup_vs_dense=None, price=900.0)
+    (chart,) = charts_of(advice(cell(), faster, currency="USD").to_html())
+    assert bars_of(chart) == {"dense, as it is": 1e-3, "union, faster interfaces": 5e-4}
+    assert chart["bars"][1]["text"] == "500 us, inf, exact, 900.00 USD"
+    # Mini-batches of two sizes: a sample takes as long in both.
+    both = [cell(samples_per_s=1e3), cell(reducer="fp16", samples_per_s=1e3, time_s=2e-3, exact=False, relative_l2=0.1)]
+    (chart,) = charts_of(advice(*both).to_html())
+    assert bars_of(chart) == {"dense": 1e-3, "fp16": 1e-3}
+    assert chart["title"].startswith("Time of a sample")
+
+
+def test_a_page_of_the_largest_cluster_has_efficiency_over_workers():
+    cells = [cell(workers=count, efficiency=share) for count, share in ((1, 1.0), (4, 0.7), (8, 0.4))]
+    (chart,) = charts_of(advice(*cells).to_html())
+    assert [point[:2] for point in chart["series"][0]["points"]] == [[1, 1.0], [4, 0.7], [8, 0.4]]
 
 
 def test_a_page_without_a_folder_is_refused_before_work_begins(capsys):

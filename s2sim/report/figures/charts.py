@@ -1,7 +1,6 @@
 """Charts of any numbers, curves of training, when gradients are ready, times on testbeds, messages of schedules."""
 
 from collections.abc import Mapping, Sequence
-from statistics import median
 from typing import Any
 
 import numpy as np
@@ -14,15 +13,12 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import FancyArrowPatch
 
 from s2sim.arrays import Floats
-from s2sim.claims.paper import Chart, HeatMap, Line
-from s2sim.errors import OptionError
+from s2sim.claims.paper import Chart, HeatMap
 from s2sim.report.figures import style
 from s2sim.report.figures.labels import figure_with_head, write_legend
 from s2sim.report.figures.style import GREY, SMALL_SIZE, TEXT_SIZE, WHITE_BOX, figure_bytes, figure_style, label_axes
 from s2sim.report.log_comparison import rate_text
 from s2sim.report.traffic_tables import MessageRow, place_name, spans_text
-from s2sim.sweeps.study import Scale
-from s2sim.tables import Table
 from s2sim.training.curve import Curve
 from s2sim.training.result import TrainResult
 from s2sim.units import format_bytes, format_count, format_number_of, format_seconds
@@ -34,7 +30,6 @@ _CELL_WIDTH, _CELL_HEIGHT, _NAMES_WIDTH, _HEAD = 0.62, 0.26, 2.0, 1.5
 # Tol's "bright" scheme (SRON/EPS/TN/09-002) and black.
 _COLOURS = ("#000000", "#EE6677", "#228833", "#4477AA", "#CCBB44", "#66CCEE", "#AA3377", "#888888")
 _MARKERS = ("s", "v", "o", "^", "D", "P", "X", "*")
-_WIDE = 10.0  # ratio of the largest to the smallest value from which an axis is logarithmic
 _DARK = 0.6  # share of the range from the middle colour to either end above which letters are white
 
 
@@ -42,42 +37,6 @@ def chart_figure(picture: Chart | HeatMap) -> Figure:
     """Return a picture as a figure, to be written by `s2sim.report.figures.style.figure_bytes`."""
     with style.figure_style():
         return _draw_chart(picture) if isinstance(picture, Chart) else _draw_heat_map(picture)
-
-
-def table_chart(table: Table, x: str, y: str, colour: str) -> Chart:
-    """Return a chart of two columns of a table, with a line for each value of a third one.
-
-    Where several rows have the same x on a line, it goes through their median, inside a band from the least to the
-    largest. Texts with units, such as ``25Gbps``, are numbers of the unit of the first; `OptionError` for other texts.
-    """
-    points: dict[str, dict[float, list[float]]] = {}
-    kept = [row for row in table.rows if row[x] is not None and row[y] is not None]
-    (x_label, x_values), (y_label, y_values) = (_numbers(name, [row[name] for row in kept]) for name in (x, y))
-    for row, at, value in zip(kept, x_values, y_values, strict=True):
-        points.setdefault(str(row[colour]), {}).setdefault(at, []).append(value)
-    lines = []
-    for name, found in points.items():
-        columns = [(at, median(values), min(values), max(values)) for at, values in sorted(found.items())]
-        ats, middles, lows, highs = zip(*columns, strict=True)
-        lines.append(Line(name, ats, middles, *(((lows, highs)) if lows != highs else ())))
-    several = any(line.low for line in lines)
-    title = f"{y_label} over {x_label} by {colour}{'; medians, least to largest shaded' if several else ''}"
-    return Chart(title, x_label, y_label, tuple(lines), log_x=_is_wide(x_values), log_y=_is_wide(y_values))
-
-
-def _numbers(name: str, values: Sequence[Any]) -> tuple[str, list[float]]:
-    """Return the label of a column, with the unit, and its values as numbers."""
-    if not values:
-        raise OptionError(f"nothing to draw: no row has {name}")
-    try:
-        scale = Scale.of(name, values[0], values[0])
-    except OptionError:
-        raise OptionError(f"--plot {name}: {values[0]!r} is a text: draw a column of numbers") from None
-    return f"{name} ({scale.unit})" if scale.unit else name, [scale.number(value) / scale.size for value in values]
-
-
-def _is_wide(values: Sequence[float]) -> bool:
-    return min(values) > 0 and max(values) > _WIDE * min(values)
 
 
 def _draw_chart(chart: Chart) -> Figure:

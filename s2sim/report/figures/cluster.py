@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, product
+from itertools import accumulate, chain, combinations, product
 from math import ceil, cos, log2, pi, sin
 from typing import Any
 
@@ -83,9 +83,9 @@ def _arrange_grid(canvas: Canvas) -> list[DrawnLink]:
 
 def _places(size: int, most: int, room: float) -> dict[int, float]:
     """Return the positions of the shown numbers along an axis, with room for the hidden ones."""
-    first, hidden, last = shortened(range(size), size if size == most + 1 else most)
-    places = {number: float(place) for place, number in enumerate(first)}
-    return places | dict.fromkeys(last, len(first) + (room if hidden else 0.0))
+    row = shortened(range(size), size if size == most + 1 else most)
+    ends = accumulate((room if names[1:] else 1.0 for names in row), initial=0.0)
+    return {names[0]: end for names, end in zip(row, ends, strict=False) if not names[1:]}
 
 
 def _left_out(sizes: tuple[int, ...], axes: Sequence[Mapping[int, float]]) -> Iterator[tuple[str, Place]]:

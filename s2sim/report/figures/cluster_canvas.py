@@ -66,8 +66,7 @@ class Canvas:
 
     def shown(self, places: int) -> list[list[int]]:
         """Return the names of the parts of the highest level, the hidden ones together at one position."""
-        first, hidden, last = sizes.shortened(self.names, places)
-        return [*([name] for name in first), *([hidden] if hidden else []), *([name] for name in last)]
+        return sizes.shortened(self.names, places)
 
     def choose(self, width: float) -> float:
         """Choose the number of shown parts per level for ``width`` inches; return the width of the widest part."""
@@ -134,11 +133,8 @@ class Canvas:
 
     def _row(self, level: int, part: int) -> list[tuple[list[int], float]]:
         """Return the parts below one with their widths, the hidden ones together at one position."""
-        first, hidden, last = sizes.shortened(self.parts.children(level, part), self.limits[level - 1])
-        row = [([child], self.width(level - 1, child)) for child in first]
-        if hidden:
-            row.append((hidden, self._more_text(level - 1, hidden)[1]))
-        return row + [([child], self.width(level - 1, child)) for child in last]
+        below, row = level - 1, sizes.shortened(self.parts.children(level, part), self.limits[level - 1])
+        return [(each, self._more_text(below, each)[1] if each[1:] else self.width(below, each[0])) for each in row]
 
     def _more_text(self, level: int, hidden: list[int]) -> tuple[str, float]:
         if level == 0:
@@ -150,14 +146,13 @@ class Canvas:
         """Place the vertices of a part's own level side by side, as far as there is room."""
         places = max(sizes.MIN_SWITCHES, int((width + sizes.part_gap(1)) / self.parts.slot_width(int(own[-1]))))
         shown = places if len(own) <= places else min(places, _MAX_OF_MANY) - 1
-        first, hidden, last = sizes.shortened(own.tolist(), shown)
-        row = [*first, *hidden[:1], *last]
-        for place, vertex in enumerate(row):
+        row = sizes.shortened(own.tolist(), shown)
+        for place, (vertex, *hidden) in enumerate(row):
             x = left + (place + 0.5) * width / len(row)
             kind, name, number = self.parts.vertex_name(vertex)
-            if vertex in hidden:
-                text = f"{len(hidden)} more\n{plural(len(hidden), name)}"
-                self.add(Item(x, y, sizes.text_width(text), _MORE_HEIGHT, text, "more"), np.array(hidden))
+            if hidden:
+                text = f"{len(row[place])} more\n{plural(len(row[place]), name)}"
+                self.add(Item(x, y, sizes.text_width(text), _MORE_HEIGHT, text, "more"), np.array(row[place]))
             elif kind == "gpu":
                 self.add(Item(x, y, self.cell, _CELL_HEIGHT, str(number), kind), vertex)
             elif kind == "dot":

@@ -158,19 +158,18 @@ def find_parts(graph: ClusterGraph) -> GraphParts:
     return GraphParts(graph, tail, head, link_class, rate_Bps, classes, level, tuple(part))
 
 
-def shortened(names: Sequence[int], places: int) -> tuple[list[int], list[int], list[int]]:
-    """Return the ``names`` that are shown first, those that are hidden and the one that is shown last.
+def shortened(names: Sequence[int], places: int) -> list[list[int]]:
+    """Return each of ``names`` in a list of its own, and in one list those that are hidden, before the last if any.
 
     A single name is never hidden: its box would need the same room.
 
     >>> shortened(range(9), 3), shortened(range(4), 3)
-    (([0, 1], [2, 3, 4, 5, 6, 7], [8]), ([0, 1], [2, 3], []))
+    ([[0], [1], [2, 3, 4, 5, 6, 7], [8]], [[0], [1], [2, 3]])
     """
     if len(names) <= places:
-        return list(names), [], []
-    if len(names) == places + 1:
-        return list(names[: places - 1]), list(names[places - 1 :]), []
-    return list(names[: places - 1]), list(names[places - 1 : -1]), [names[-1]]
+        return [[name] for name in names]
+    last = [] if len(names) == places + 1 else [[names[-1]]]
+    return [*([name] for name in names[: places - 1]), list(names[places - 1 : len(names) - len(last)]), *last]
 
 
 # Inches. Letters are counted as 6.5 points high, so that no text is wider than its box.
