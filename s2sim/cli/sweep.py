@@ -31,6 +31,7 @@ def sweep_command(
     jobs: int | None = None,
     dask: str | None = None,
     shard: str = "1/1",
+    html: str | None = None,
     dry_run: bool = False,
     quiet: bool = False,
 ) -> None:
@@ -39,6 +40,9 @@ def sweep_command(
     Run it again to go on where it was interrupted: what is finished stays, what has changed is computed anew. The
     study's format is in docs/sweeps.md.
     """
+    check_targets(html=html)
+    if html is not None and dry_run:
+        raise OptionError(f"--html {html} is of what was computed, and --dry-run computes nothing: leave one out")
     from s2sim.sweeps.store import SweepResult
     from s2sim.sweeps.study import Study
     from s2sim.sweeps.sweep import merge_shards, store_name, sweep
@@ -46,7 +50,7 @@ def sweep_command(
     if study == "merge":
         if folder is None or out is not None:
             raise OptionError("sweep merge takes the folder of the shards, for example s2sim sweep merge rates")
-        _show_end(merge_shards(folder), quiet=quiet)
+        _show_end(merge_shards(folder), html, quiet=quiet)
         return
     if folder is not None or out is None:
         raise OptionError("sweep needs a folder for its results, for example s2sim sweep study.toml --out rates")
@@ -60,11 +64,11 @@ def sweep_command(
     with suppress(KeyboardInterrupt):
         with output.watching(quiet=quiet) as progress:
             result = sweep(study, out=out, jobs=jobs, dask=dask, shard=part, progress=progress)
-        _show_end(result, quiet=quiet)
+        _show_end(result, html, quiet=quiet)
         return
     with suppress(S2SimError):
         own = content_hash(asdict(Study.load(study)))
-        _show_end(SweepResult.load(Path(out) / store_name(part), own), quiet=True)
+        _show_end(SweepResult.load(Path(out) / store_name(part), own), html, quiet=True)
     output.show_line(f"Interrupted; s2sim sweep {study} --out {out} goes on.")
     raise typer.Exit(INTERRUPTED)
 
@@ -89,7 +93,9 @@ def _show_plan(study: str, out: str, part: tuple[int, int], processes: int) -> N
     output.show_lines([f"Refused: cell {cell.number}: {cell.problem}" for cell in refused[:3]])
 
 
-def _show_end(result: "SweepResult", *, quiet: bool) -> None:
+def _show_end(result: "SweepResult", html: str | None, *, quiet: bool) -> None:
+    if html is not None:
+        output.write_text(_page(result.table, result.table, result.axes), html)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(result.counts.items()))
     output.show_line(f"{sum(result.counts.values())} cells: {counts}.")
     if not quiet:

@@ -170,6 +170,28 @@ def test_a_page_of_a_pivot_has_what_it_shows(folder, s2sim, tmp_path):
     assert [x for x, _, _ in chart["series"][0]["points"]] == [2**10, 2**20]
 
 
+def test_a_sweep_writes_the_page_of_its_results(folder, s2sim, tmp_path):
+    swept, shown = tmp_path / "swept.html", tmp_path / "shown.html"
+    code, text, _ = s2sim("sweep", tmp_path / "study.toml", "--out", folder, "--jobs", 1, "--html", swept)
+    assert code == 0
+    assert text.startswith("8 cells: 8 done.")
+    assert s2sim("results", folder, "--html", shown)[0] == 0
+    tables = [re.findall("<table>.*?</table>", page.read_text("utf-8"), re.DOTALL) for page in (swept, shown)]
+    assert tables[0] == tables[1]
+    assert len(tables[0]) == 1
+    assert charts_of(swept) == charts_of(shown) != []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [(("--html", "/no/where.html"), "there is no directory /no"), (("--html", "x.html", "--dry-run"), "leave one out")],
+)
+def test_a_page_that_a_sweep_cannot_write_is_refused_before_work_begins(tmp_path, fails, arguments, said):
+    (tmp_path / "study.toml").write_text(STUDY)
+    assert said in fails("sweep", tmp_path / "study.toml", "--out", tmp_path / "out", *arguments)
+    assert not (tmp_path / "out").exists()
+
+
 def test_a_chart_has_medians_and_ranges_in_the_unit_of_the_column():
     rows = [{"rate": rate, "s": s, "of": "a"} for rate, s in (("1Gbps", 3.0), ("1Gbps", 1.0), ("25Gbps", 2.0))]
     chart = table_chart(table_of([*rows, {"rate": "2Gbps", "s": None, "of": "b"}]), "rate", "s", "of")
