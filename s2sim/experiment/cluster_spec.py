@@ -164,8 +164,9 @@ def accept_fields_of(spec: "type[ClusterSpec]") -> Callable[[Callable[P, R]], Ca
 
         others = {name: each for name, each in options_of(spec).items() if name not in own}
         keywords = [
-            Parameter(name, Parameter.KEYWORD_ONLY, default=field.default, annotation=field.type)
-            for name, (field, _) in others.items()
+            Parameter(name, Parameter.KEYWORD_ONLY, default=default, annotation=each.type)
+            for name, (each, _) in others.items()
+            for default in [Parameter.empty if each.default is MISSING else each.default]
         ]
         everything = [*(bound.parameters[each] for each in own), *keywords]
         checked.__dict__["__signature__"] = bound.replace(parameters=everything)
