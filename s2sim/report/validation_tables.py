@@ -259,6 +259,8 @@ def iterations_lines(result: IterationsResult) -> list[str]:
     if (share := overall.calls_right_share) is not None:
         lines.append(f"faster or slower than dense: {share:.0%} of calls are right (mean of sources)")
     if (calls := overall.calls) is not None and calls.decided_right_share is not None:
+        wins, losses = calls.wins_as_predicted + calls.missed_wins, calls.losses_as_predicted + calls.false_wins
+        lines[-1] += f"; a coin is right in 50%, always saying faster in {wins / (wins + losses):.0%}"
         lines.append(
             f"calls with a probability of 80% or more: {calls.decided_right_share:.0%} are right, {calls.undecided} "
             f"others are undecided; Brier score {calls.brier:.2f}, always saying the share of wins "
