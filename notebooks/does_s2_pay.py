@@ -88,7 +88,9 @@ def _(LIBRARIES, list_topologies, mo, shipped_traces):
     trace, trace_path = choose(
         "trace", [name for name, *_ in shipped_traces()], "lstm-lm", "a folder, or synthetic:density=0.01"
     )
-    library, library_options = choose("library", ["the topology's", *LIBRARIES], "the topology's", "nccl:or=owners")
+    library, library_options = choose(
+        "library", ["the topology's", *LIBRARIES.names()], "the topology's", "nccl:or=owners"
+    )
     workers = mo.ui.text(value=given.get("workers", "16"), label="workers", placeholder="16, or 8,16,32")
     nic = mo.ui.text(value=given.get("nic", ""), label="NIC rate", placeholder="as in the topology")
     return given, library, library_options, nic, topology, topology_file, trace, trace_path, workers

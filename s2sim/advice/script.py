@@ -76,7 +76,7 @@ def _hook_lines(text: str, library: str, *, measured: bool) -> list[str]:
         return [f"# no hook: {error}"]
     name, given = resolved_options(text)
     own, options = set(given) - {"ef", "collective"}, reducer.options()
-    if name == "dense" and options["dtype"] == "fp32" and own <= {"dtype"}:
+    if name == "dense" and options["dtype"] == "fp32" and own <= {"dtype", "cast"}:
         return []
     hook = f"{options.get('dtype', 'fp16')}_compress_hook"
     # In bfloat16 PyTorch's own refuses other libraries.

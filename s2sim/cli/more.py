@@ -150,9 +150,12 @@ def diff_command(*, a: str, b: str, most: int = 30) -> None:
         # Sentences follow from figures; --csv has them too.
         numbers = [row for row in table.rows if row["b_over_a"] is not None]
         ordered = sorted(numbers, key=_change, reverse=True) if table is figures else list(table.rows)
-        output.show_grids([table_grid(Table(table.columns, tuple(ordered[:most])), title)])
+        if ordered:
+            output.show_grids([table_grid(Table(table.columns, tuple(ordered[:most])), title)])
         if left := len(table.rows) - min(most, len(ordered)):
-            output.show_line(f"{left} more: --csv - has all.")
+            output.show_line(
+                f"{left} more {title}: --csv - has all." if ordered else f"{left} {title}: --csv - has them."
+            )
 
 
 def _change(row: dict[str, Any]) -> float:

@@ -149,9 +149,8 @@ def _pick(
     quickest = min(exacts, key=lambda each: each.time_s)
     gaining = [each for each in able if each not in exacts and each.gains_on(quickest)]
     gaining = [each for each in gaining if each.assumes is None] or gaining
-    # What one step loses is no reason for one with feedback where another one with feedback saves twice as much.
-    saved_s = max((baseline.time_s - each.time_s for each in gaining if each.feedback), default=0.0)
-    gaining = [each for each in gaining if not each.feedback or 2 * (baseline.time_s - each.time_s) >= saved_s]
+    least_s = least_saving_s(gaining, baseline)
+    gaining = [each for each in gaining if not each.feedback or baseline.time_s - each.time_s >= least_s]
     if not gaining:
         return exact, None, None
     fastest_s = min(each.time_s for each in gaining)
@@ -161,6 +160,11 @@ def _pick(
     lossy = min(gaining, key=_least_loss)
     offers = (each for each in near if each.feedback or max(each.error_range or [each.loss]) < _NO_OFFER)
     return exact, lossy, min((each for each in offers if each.gains_on(lossy)), key=_least_loss, default=None)
+
+
+def least_saving_s(gaining: Sequence[Candidate], baseline: Candidate) -> float:
+    """Return what one with feedback has to save, whatever one step loses: half of what the quickest with it does."""
+    return max((baseline.time_s - each.time_s for each in gaining if each.feedback), default=0.0) / 2
 
 
 def _fastest(candidates: Sequence[Candidate]) -> Candidate:

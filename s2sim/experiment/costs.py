@@ -100,7 +100,7 @@ def collective_features(kind: str, algorithm: str, ranks: int) -> dict[str, floa
         "trees": ranks / 1e3 if "tree" in algorithm or algorithm == "auto" else 0.0,
         "exchanges": (ranks / 1e3) ** 2 if kind == "all_to_all" else 0.0,
         # All pairs at once, where they do not go in turns.
-        "at_once": (ranks / 1e3) ** 2 if kind == "all_to_all" and algorithm in ("auto", "direct") else 0.0,
+        "at_once": (ranks / 1e3) ** 2 if kind == "all_to_all" and not algorithm.startswith("pairwise") else 0.0,
     }
 
 

@@ -5,7 +5,16 @@ from dataclasses import replace
 from math import inf, isclose
 from typing import NamedTuple
 
-from s2sim.experiment.choice import WORTHWHILE, Candidate, Choice, candidates_of, choose, find_dominated, rejected
+from s2sim.experiment.choice import (
+    WORTHWHILE,
+    Candidate,
+    Choice,
+    candidates_of,
+    choose,
+    find_dominated,
+    least_saving_s,
+    rejected,
+)
 from s2sim.experiment.row_parts import Judgement
 from s2sim.experiment.rows import Row
 from s2sim.units import format_ratio, format_seconds
@@ -80,10 +89,16 @@ def _lost_to(
     """Return which other candidate is taken before one that pays."""
     exact = (other for other in candidates if other.rejected is None and (other.exact or other.baseline))
     quickest = min(exact, key=lambda other: other.time_s)
+    gaining = [other for other in candidates if other.rejected is None and other.gains_on(quickest) and not other.exact]
+    most_s = dense.time_s - least_saving_s(gaining, dense)
     if dominator is not None:
         winner, why = next(other for other in candidates if other.name == dominator), "no faster and no more exact than"
     elif not each.exact and not each.gains_on(quickest):
         winner, why = quickest, "its error buys less than 1% over"
+    elif each.feedback and each.time_s > most_s:
+        name = min((other for other in gaining if other.feedback), key=lambda other: other.time_s).name
+        faster = f"a time of at most {format_seconds(most_s)}"
+        return Reason(f"saves less than half of what {name} does", dense.time_s / most_s, faster)
     elif each.assumes is not None:
         return Reason(f"assumes more than {best.name}", None, each.assumes)
     else:

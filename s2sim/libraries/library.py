@@ -104,7 +104,7 @@ class Library:
     summary: str
     source: str
     table: tuple[LoweringRule, ...]
-    groups: bool  # Whether collectives of one kind posted together are one launch: bytes add, latency is paid once
+    groups: bool  # Whether collectives of one kind and bucket posted together are one launch: latency is paid once
     in_flight: int | None  # Concurrent collectives of one communicator, in the order of posting; None for any number
     options: tuple[tuple[str, tuple[str, ...]], ...] = ()  # Each option and its values, the default first
     staged: bool = False  # Whether buffers go through host memory, unless the option ``buffers`` says otherwise

@@ -305,7 +305,7 @@ def make_bucket_layout(
         raise OptionError("the model has no parameter with a gradient: there is nothing to exchange")
     for name, parameter in parameters.items():
         if hasattr(parameter, "device_mesh"):
-            raise OptionError(f"{SHARDED} {name} is one of FSDP")
+            raise OptionError(f"{SHARDED} {name} is sharded, as of FSDP")
         if parameter.dtype not in (torch.float32, torch.bfloat16):
             raise OptionError(
                 f"the parameter {name} is held in {parameter.dtype}: the hook takes torch.float32 and torch.bfloat16"

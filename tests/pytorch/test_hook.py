@@ -193,7 +193,7 @@ def test_reductions_run_beside_backward(trouble):
         ("seed", "rank 1 has made its HookState with another seed than rank 0"),
         ("parameter", "did you mean 'table.weight'"),
         ("type", "held in torch.float64: the hook takes torch.float32 and torch.bfloat16"),
-        ("sharded", "parameters that are whole on every rank: weight is one of FSDP"),
+        ("sharded", "parameters that are whole on every rank: weight is sharded, as of FSDP"),
         ("called by FSDP", "parameters that are whole on every rank: these are of FSDP"),
         ("frozen", "no parameter with a gradient"),
         ("embrace", "every rank with its own part of the gradient"),

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 
 import s2sim
 from s2sim.experiment.break_even import BreakEvenScan
-from s2sim.experiment.choice import WORTHWHILE, Candidate, candidates_of, choose, find_dominated, rejected
+from s2sim.experiment.choice import (
+    WORTHWHILE,
+    Candidate,
+    candidates_of,
+    choose,
+    find_dominated,
+    least_saving_s,
+    rejected,
+)
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.row_parts import Crossing, Extrapolation, Transfer
 from s2sim.experiment.verdict import pays_text
@@ -227,6 +235,7 @@ def test_of_two_with_feedback_one_that_saves_half_of_the_other_is_not_named_for_
     low, high = (Candidate(f"powersgd:rank={r}", 0.1, e, exact=False, feedback=True) for r, e in ((4, 0.9), (32, 0.6)))
     assert choose([DENSE, low, replace(high, time_s=0.95)], None).best == low
     assert choose([DENSE, low, near := replace(high, time_s=0.3)], None).best == near
+    assert least_saving_s([low, high], DENSE) == pytest.approx(0.45)
 
 
 @pytest.mark.parametrize(("loss", "beaten"), [(0.12, False), (3e-4, True)])

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Array, Floats32
 from s2sim.codecs import bits, quantize
 from s2sim.codecs.floats import NARROW, Float8, encode_scaled, from_float8, full_range_scale, narrow, widen
-from s2sim.errors import S2SimError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import Gradient, average
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.rank import GradientDtype, Program, Rank, Reduced, Reducer, Traits
@@ -32,6 +32,11 @@ class Dense(Reducer):
     dtype: SentDtype | None = None
     collective: str | None = None
     cast: bool = False
+
+    def __post_init__(self) -> None:
+        Reducer.__post_init__(self)
+        if self.cast and self.dtype is None:
+            raise OptionError("dense: cast=true changes nothing without a dtype: add dtype=bf16 or fp16")
 
     @property
     def traits(self) -> Traits:

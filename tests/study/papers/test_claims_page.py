@@ -8,6 +8,7 @@ import pytest
 
 from s2sim.claims import training_outcomes as in_loop
 from s2sim.claims.paper import PAPERS, ClaimJudgement, PaperEffort, rebuild_paper
+from s2sim.claims.papers import does_it_pay
 from s2sim.experiment.progress import SILENT
 
 DOCS = Path(__file__).parents[3] / "docs"
@@ -53,7 +54,7 @@ def test_what_was_trained_is_of_the_present_code(name, script):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [name for name in PAPERS.names() if name != "does-it-pay"])  # it takes minutes
+@pytest.mark.parametrize("name", [name for name in PAPERS.names() if name != "does-it-pay"])  # see below
 def test_what_needs_no_training_is_as_the_page_says(name, script, monkeypatch):
     """What trains in the loop ends with other last digits on other processors."""
     monkeypatch.setattr(in_loop, "find_spec", lambda _name: None)
@@ -71,3 +72,16 @@ def test_what_needs_no_training_is_as_the_page_says(name, script, monkeypatch):
         assert tuple(map(words.count, get_args(ClaimJudgement))) == JUDGED[name]
         assert rebuilt.complete
     assert OF_MESSAGES.get(name, {}).items() <= {claim.text: claim.judgement for claim in claims}.items()
+
+
+@pytest.mark.slow
+def test_a_model_of_each_grid_is_as_the_page_of_does_it_pay_says(script, monkeypatch):
+    """All take minutes; rows are of a model and mini-batch each, over all clusters and reducers."""
+    monkeypatch.setattr(does_it_pay, "_THEIR_MODELS", {"resnet-50": (16, 64)})
+    monkeypatch.setattr(does_it_pay, "_MODELS", does_it_pay._MODELS[:1])
+    parts = does_it_pay._published_setups(PaperEffort(), SILENT), does_it_pay._over_clusters(PaperEffort(), SILENT)
+    tables = [table for part in parts for table in part.tables if table.columns[0] == "model and mini-batch"]
+    page = (script.PAGES / "does-it-pay.md").read_text("utf-8")
+    for row in (row for table in tables for row in table.rows):
+        assert f"| {' | '.join(row)} |" in page, "run python docs/make_claims.py does-it-pay"
+    assert [len(table.rows) for table in tables] == [2, 2, 2, 3]
