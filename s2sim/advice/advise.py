@@ -205,6 +205,8 @@ def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> 
     notes = []
     if any(late > early * (1 + 1e-6) for early, late in pairwise(shares)):
         notes.append("efficiency does not fall with every step: sizes between those that ran may do otherwise")
+    if step > 1:
+        notes.append(f"numbers of workers are those of whole nodes of {step}")
     last = cells[found * step] if found else None
     if last is None:
         workers = format_number_of(step, "worker")

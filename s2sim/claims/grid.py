@@ -282,5 +282,4 @@ def _sweep_scenario(spec: RunSpec, *, tables_only: bool) -> ReducerScenario:
         return scenario
     table = load_model(spec.model or spec.profile or "").table
     layers = tuple(group for group in table.layers if group.sparse)
-    published = replace(table.published, parameters=sum(group.size for group in layers), within=0.0, tied=())
-    return replace(scenario, target=Model("tables", replace(table, layers=layers, published=published)), training=None)
+    return replace(scenario, target=Model("tables", replace(table, layers=layers, published=None)), training=None)

@@ -138,7 +138,10 @@ def diff_command(*, a: str, b: str, most: int = 30) -> None:
     from s2sim.report.grid import table_grid
 
     found: tuple[list[dict[str, Any]], list[dict[str, Any]]] = [], []
-    for row in _differences(_read(a), _read(b), ""):
+    one, other = _read(a), _read(b)
+    if len(one.keys() & other.keys()) * 2 < len(one.keys() | other.keys()):
+        raise S2SimError(f"{a} and {b} are results of different commands: give two of one command")
+    for row in _differences(one, other, ""):
         found[not row["where"].startswith("spec.") and _INPUTS not in f".{row['where']}"].append(row)
     inputs, figures = map(table_of, found)
     if not output.write_tables(lambda: table_of(found[0] + found[1])):

@@ -127,7 +127,7 @@ def explore_command(
     missing = [module for module in ("starlette", "uvicorn") if util.find_spec(module) is None]
     if missing:
         raise S2SimError(f"explore needs {' and '.join(missing)}: pip install 's2sim[explore]'")
-    given = [name for name in experiment.given if name.startswith("-")]
+    given = [name for name in experiment.given if name.startswith("-") and name not in ("--port", "--headless")]
     if folder is not None and given:
         raise OptionError(f"explore {folder} asks about the study of that folder: leave {given[0]} out")
     from s2sim.cli.explore_server import listen, serve

@@ -111,7 +111,7 @@ class LayerTable(StrictFields):
     kind: Kind
     source: str
     layers: tuple[LayerGroup, ...]
-    published: PublishedCount
+    published: PublishedCount | None = None
     sample: str | None = None
 
     def __post_init__(self) -> None:
@@ -120,6 +120,8 @@ class LayerTable(StrictFields):
         names = [layer.name for layer in self.each()]
         if not names or len(set(names)) != len(names):
             raise ValueError("there must be at least one layer and no two of one name")
+        if self.published is None:
+            return
         counted = sum(group.size for group in self.layers if group.name not in self.published.tied)
         if abs(counted - self.published.parameters) > self.published.within * self.published.parameters:
             raise ValueError(

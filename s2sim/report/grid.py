@@ -19,8 +19,8 @@ T = TypeVar("T")
 
 # Characters between columns; one only where it keeps the table in one piece.
 WIDE_GAP, NARROW_GAP = 2, 1
-# Characters of names, beyond those of their title, where a table is too wide for its terminal.
-_FOLDED_NAME = 10
+# Characters of names, beyond those of their title, where a table is too wide for its terminal, and of texts at least.
+_FOLDED_NAME, _LEAST_TEXT = 10, 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,7 +145,7 @@ def fold_grid(grid: Grid, width: int) -> Grid:
     if minimum_width(grid) <= width:
         return grid
     named = continue_names(grid, max(map(len, grid.columns[0].title.split("\n"))) + _FOLDED_NAME)
-    space = width - named.widths()[0] - WIDE_GAP
+    space = max(_LEAST_TEXT, width - named.widths()[0] - WIDE_GAP)
     # Columns of numbers have no text to fold.
     texts = [number > 0 and not column.numeric for number, column in enumerate(grid.columns)]
     return continue_cells(

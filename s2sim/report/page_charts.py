@@ -360,7 +360,7 @@ def table_chart(table: Table, x: str, y: str, colour: str | None = None) -> Char
 def _numbers(name: str, values: Sequence[Any]) -> tuple[str, list[float]]:
     """Return the label of a column, with the unit, and its values as numbers."""
     if not values:
-        raise OptionError(f"nothing to draw: no row has {name}")
+        raise OptionError(f"nothing to draw: no row has {name}, or none meets the condition")
     try:
         scale = Scale.of(name, values[0], values[0])
     except OptionError:

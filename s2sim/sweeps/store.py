@@ -102,7 +102,7 @@ class SweepStore:
             with suppress(sqlite3.OperationalError):  # It is there, unless an earlier version made the store
                 self._connection.execute(_SQL["plan_started"])
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
-            raise S2SimError(f"{path} cannot be used as the store of a sweep: {error}") from None
+            raise S2SimError(f"{path} cannot be used as the store of a sweep: {error}; take another --out") from None
 
     def close(self) -> None:
         """Close the file."""

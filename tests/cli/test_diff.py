@@ -31,7 +31,7 @@ def test_the_input_and_what_it_changed_are_named(s2sim, results):
     assert "results.[8 union].bytes_sent_per_rank" not in rows
     screen = s2sim("diff", *results, "--most", 3)[1]
     assert "inputs that differ" in screen
-    assert "more: --csv - has all." in screen
+    assert "more figures that differ: --csv - has all." in screen
 
 
 def test_a_result_differs_in_nothing_from_itself(s2sim, results):
@@ -79,6 +79,17 @@ def test_the_hash_of_an_input_stands_for_it_where_nothing_else_does(s2sim, tmp_p
     (tmp_path / "c.json").write_text(json.dumps(changed))
     found = rows_of(s2sim, results[0], tmp_path / "c.json")
     assert set(found) == {"provenance.inputs.trace.sha256", "provenance.inputs.topology.name"}
+
+
+def test_results_of_two_commands_are_refused_and_a_narrow_terminal_is_no_error(
+    fails, s2sim, tmp_path, results, monkeypatch
+):
+    asked = ("--topology", "tcp-10g", "--workers", "4", "--size", "1MiB", "-q", "--json", tmp_path / "c.json")
+    assert s2sim("collective", "all_reduce", *asked)[0] == 0
+    assert "results of different commands" in fails("diff", results[0], tmp_path / "c.json")
+    for columns in ("20", "40"):
+        monkeypatch.setenv("COLUMNS", columns)
+        assert s2sim("diff", *results)[0] == 0
 
 
 def test_other_files_are_refused(fails, tmp_path):
