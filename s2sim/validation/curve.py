@@ -81,17 +81,18 @@ class MeasuredMachine:
     intra_interconnect: str
     nics_per_node: Annotated[int, Field(ge=0, le=MAX_GPUS)]
     nic_rate_gbps: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
-    collective: _Known
+    # From here to ``doubt`` an index has to have the columns, with or without something in them
+    collective: _Known = "all_reduce"
     outlier_sizes_bytes: Annotated[
         tuple[int, ...], BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)
-    ]
-    quality: Literal["good", "suspect"]
-    system: _Word  # Curves of one count as one source
-    launch: Literal["", "gpu", "node"]
-    algorithm: _Word
-    nvlink_domain_gpus: OrEmpty[Annotated[int, Field(ge=0, le=MAX_GPUS)]]
-    transport: _Word
-    doubt: str  # Why times cannot follow from this row
+    ] = ()
+    quality: Literal["good", "suspect"] = "good"
+    system: _Word = ""  # Curves of one count as one source
+    launch: Literal["", "gpu", "node"] = "gpu"
+    algorithm: _Word = ""
+    nvlink_domain_gpus: OrEmpty[Annotated[int, Field(ge=0, le=MAX_GPUS)]] = None
+    transport: _Word = ""
+    doubt: str = ""  # Why times cannot follow from this row
     protocol: _Word = ""  # What the library was set to, as ``min_channels``
     nccl_version: str = ""
     date: str = ""
@@ -163,7 +164,7 @@ def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
         return name == Path(name).name and not name.startswith(".")
 
     curves = []
-    rows = read_index(folder / INDEX, MeasuredMachine, "curve", names_file, "names no file of the folder")
+    rows = read_index(folder / INDEX, MeasuredMachine, "curve", names_file, "names no file of the folder", "doubt")
     for cells, machine, problem in rows:
         try:
             points = () if machine is None else _points(folder / f"{machine.id}.csv")

@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import MISSING, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -38,16 +38,16 @@ def folder_name(folder: Path) -> str:
 
 
 def read_index(
-    path: Path, row_type: type[_Row], each: str, is_name: Callable[[str], bool], no_name: str
+    path: Path, row_type: type[_Row], each: str, is_name: Callable[[str], bool], no_name: str, last: str
 ) -> Iterator[tuple[dict[str, str], _Row | None, str]]:
     """Yield each row of a CSV file as cells and as a value, or with None and its problem.
 
-    Columns without a default in ``row_type``, a dataclass with an ``id``, are required. A row whose id an earlier one
-    has, or for which ``is_name`` is false (``no_name`` is the message), has its place for an id. `S2SimError` if the
-    file cannot be read or has no row.
+    Columns of ``row_type``, a dataclass with an ``id``, are required up to ``last``. A row whose id an earlier one has,
+    or for which ``is_name`` is false (``no_name`` is the message), has its place for an id. `S2SimError` if the file
+    cannot be read or has no row.
     """
-    needed = [field.name for field in fields(row_type) if field.default is MISSING]  # type: ignore[arg-type]
-    rows = read_table(path, needed)
+    columns = [field.name for field in fields(row_type)]  # type: ignore[arg-type]
+    rows = read_table(path, columns[: columns.index(last) + 1])
     if not rows:
         raise S2SimError(f"{path} has no row: write one for each {each}")
     if len(rows) > _MOST_ROWS:

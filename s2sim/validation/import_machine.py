@@ -174,15 +174,8 @@ def _machine(path: Path, facts: NodeFacts, gpu: str, transport: str | None, nic_
         intra_interconnect="PCIe",
         nics_per_node=count,
         nic_rate_gbps=sum(rates_Gbps) / count if count else 0.0,
-        collective="all_reduce",
-        outlier_sizes_bytes=(),
-        quality="good",
-        system="",
-        launch="gpu",
-        algorithm="",
         nvlink_domain_gpus=1,
         transport=(transport or _transport(facts)) if count else "none",
-        doubt="",
         path="switch" if facts.beside_gpu else "host-bridge",
     )
 

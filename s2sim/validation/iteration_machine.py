@@ -201,16 +201,10 @@ def row_machine(row: MeasuredIterationRow) -> MeasuredMachine:
         intra_interconnect=f"{row.intra_interconnect}{', two sockets' * two_sockets}",
         nics_per_node=1 if several else 0,
         nic_rate_gbps=(row.nic_rate_gbps or 0.0) if several else 0.0,
-        collective="all_reduce",
-        outlier_sizes_bytes=(),
-        quality="good",
         system=row.system or row.source,
-        launch="gpu",
-        algorithm="",
         # None for what the catalogue says.
         nvlink_domain_gpus=_CUBE_MESH if on_cube_mesh and 1 < gpus <= _CUBE_MESH else None,
         transport=transport,
-        doubt="",
         # The kernel's sockets read and write host memory.
         path="staged" if several and (transport == "tcp" or not able) else "",
         p2p="" if able and reach else "no",

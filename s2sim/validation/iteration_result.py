@@ -154,13 +154,12 @@ def read_iterations(folder: Path) -> tuple[MeasuredIteration, ...]:
     """Return a folder's measured iterations in order, a wrong one with its ``problem``; `S2SimError` for the file."""
     if not has_iterations(folder):
         raise S2SimError(f"{folder} has no {FILE}: give a folder with one, or none for the public iterations")
+    rows = read_index(
+        folder / FILE, MeasuredIterationRow, "measured iteration", str.isprintable, "is no name of a row", "transport"
+    )
     return tuple(
-        MeasuredIteration(
-            cells["id"], row.source if row else cells["source"][:MOST_LETTERS] or cells["id"], row, problem
-        )
-        for cells, row, problem in read_index(
-            folder / FILE, MeasuredIterationRow, "measured iteration", str.isprintable, "is no name of a row"
-        )
+        MeasuredIteration(cells["id"], row.source if row else cells["source"][:MOST_LETTERS] or cells["id"], row, why)
+        for cells, row, why in rows
     )
 
 
