@@ -4,7 +4,7 @@ import dataclasses
 import types
 from collections.abc import Mapping
 from functools import cache
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.units import parse_size_bytes, parse_time_ps
@@ -125,16 +125,11 @@ def check_options(instance: Any, owner: str, **least: int) -> None:
             _check_choice(value, choices, key, owner)
     for key, number in least.items():
         value = getattr(instance, key)
-        if value is not None and value < number:
+        if isinstance(value, Size):
+            if value.bytes < number:
+                raise OptionError(f"{owner}: {key}={value} holds nothing: at least {number}B")
+        elif value is not None and value < number:
             raise OptionError(f"{owner}: {key}={value} must be at least {number}")
-
-
-def check_shares(instance: Any, owner: str, *keys: str) -> None:
-    """Refuse options of a dataclass instance that are not above 0 and at most 1."""
-    for key in keys:
-        value = getattr(instance, key)
-        if not 0 < value <= 1:
-            raise OptionError(f"{owner}: {key}={value} is not above 0 and at most 1")
 
 
 def check_intervals(instance: Any, owner: str, intervals: Mapping[str, str]) -> None:
@@ -146,13 +141,32 @@ def check_intervals(instance: Any, owner: str, intervals: Mapping[str, str]) -> 
             raise OptionError(f"{owner}: {key}={value} is not in {interval}")
 
 
-def check_needs(instance: Any, owner: str, needs: Mapping[str, str]) -> None:
-    """Refuse options of a dataclass instance that count only with another's value, ``key=value``, if that is not so."""
-    given = non_default(instance)
-    for key, need in needs.items():
-        other = need.partition("=")[0]
-        if key in given and (found := f"{other}={getattr(instance, other)}".lower()) != need:
-            raise OptionError(f"{owner}: {key}={given[key]} changes nothing with {found}: leave it out, or give {need}")
+class CheckedOptions:
+    """What a dataclass of options inherits that refuses, as it is made, what types and limits do not allow."""
+
+    __slots__ = ()
+    name: ClassVar[str]
+    minimums: ClassVar[Mapping[str, int]] = {}  # Least values of options, of sizes in bytes
+    fractions: ClassVar[tuple[str, ...]] = ()  # Options that are above 0 and at most 1
+    intervals: ClassVar[Mapping[str, str]] = {}  # In which other options have to be, such as ``[0, 1)``
+    needs: ClassVar[Mapping[str, str]] = {}  # Options that count only with another's value, such as ``wire=packed``
+
+    def __post_init__(self) -> None:
+        self.check_limits(self.name)
+
+    def check_limits(self, owner: str) -> None:
+        """Refuse options, of which messages say that they are the owner's."""
+        check_options(self, owner, **self.minimums)
+        for key in self.fractions:
+            if not 0 < (value := getattr(self, key)) <= 1:
+                raise OptionError(f"{owner}: {key}={value} is not above 0 and at most 1")
+        check_intervals(self, owner, self.intervals)
+        given = non_default(self) if self.needs else {}
+        for key, need in self.needs.items():
+            other = need.partition("=")[0]
+            if key in given and (found := f"{other}={getattr(self, other)}".lower()) != need:
+                value = given[key]
+                raise OptionError(f"{owner}: {key}={value} changes nothing with {found}: leave it out, or give {need}")
 
 
 _hints = cache(get_type_hints)

@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NotRequired, Protocol, Self, TypeAlia
 from s2sim.arrays import Array, Floats32
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse, from_plain, to_plain
-from s2sim.options import check_intervals, check_needs, check_options, check_shares, non_default
+from s2sim.options import CheckedOptions, non_default
 from s2sim.reducers import catalogue, script
 
 T = TypeVar("T")
@@ -203,7 +203,7 @@ _RENAMED = {
 
 
 @dataclass(slots=True)
-class Reducer(ABC):
+class Reducer(CheckedOptions, ABC):
     """A gradient reducer: a dataclass of options with the program that every rank runs.
 
     Every rank has its own instance, which may keep state between steps. ``about`` is the same for all options; that of
@@ -213,10 +213,6 @@ class Reducer(ABC):
     about: ClassVar[Traits]
     takes_reducers: ClassVar[bool] = False  # Whether options are patterns of layer names with option strings of others
     compresses_all: ClassVar[bool] = False  # Whether no layer travels as plain float32
-    minimums: ClassVar[Mapping[str, int]] = {}  # Least values of options
-    fractions: ClassVar[tuple[str, ...]] = ()  # Options that are above 0 and at most 1
-    intervals: ClassVar[Mapping[str, str]] = {}  # In which other options have to be, such as ``[0, 1)``
-    needs: ClassVar[Mapping[str, str]] = {}  # Options that count only with another's value, such as ``wire=packed``
     held: GradientDtype = field(
         init=False, repr=False, compare=False, default_factory=lambda: "fp32", metadata={"fitted": True}
     )
@@ -238,10 +234,7 @@ class Reducer(ABC):
     def __post_init__(self) -> None:
         """Refuse options that are no choice of their type, or out of range."""
         if hasattr(self, "about"):  # What wraps another may have its traits alone.
-            check_options(self, self.about.name, **self.minimums)
-            check_shares(self, self.about.name, *self.fractions)
-            check_intervals(self, self.about.name, self.intervals)
-            check_needs(self, self.about.name, self.needs)
+            self.check_limits(self.about.name)
 
     @property
     def traits(self) -> Traits:
@@ -312,7 +305,7 @@ class Reducer(ABC):
         """Return one that keeps what a sum loses when its owner encodes it, for the next sum; most encode no sums."""
         return self
 
-    def take_norms(self, norms: Callable[[], Floats32]) -> None:  # noqa: B027  (not all have to)
+    def take_norms(self, norms: Callable[[], Floats32]) -> None:
         """Take the L2 norm of the weights of each layer before a step of training; most need none and do not ask."""
 
     def placed(self, nodes: Sequence[int]) -> Self:

@@ -21,7 +21,7 @@ from s2sim.collectives.schedules.groups import (
 )
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import check_options, option_text
+from s2sim.options import CheckedOptions, option_text
 from s2sim.topology.cluster import Cluster
 
 
@@ -73,7 +73,7 @@ def _owner_round(groups: Groups, pattern: Pattern, *, chunk: Ints, adds: bool) -
 
 
 @dataclass(frozen=True, slots=True)
-class Pairwise:
+class Pairwise(CheckedOptions):
     """One partner a round, P - 1 rounds: every port carries one block at a time."""
 
     name: ClassVar[str] = "pairwise"
@@ -85,9 +85,6 @@ class Pairwise:
     partners: Literal["shift", "xor"] = "shift"
     # When a round starts: once the one before has arrived, or once its last byte has left
     release: Literal["delivered", "sent"] = "delivered"
-
-    def __post_init__(self) -> None:
-        check_options(self, self.name)
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule; rounds are created on access, because there are P - 1 of P pairs each."""
@@ -137,7 +134,7 @@ _UNEQUAL_PARTNERS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadOut:
+class SpreadOut(CheckedOptions):
     """All messages in one round: they share every port, and the fluid network divides it.
 
     With fewer ``partners`` at once, ranks in the order of their nodes are cut into groups of that many. In round k
@@ -152,11 +149,12 @@ class SpreadOut:
     source: ClassVar[str] = "NVIDIA, NCCL user guide, point-to-point communication: grouped sends and receives"
     kinds: ClassVar[tuple[str, ...]] = ("all_to_all", "send_recv")
     auto: ClassVar[tuple[str, ...]] = ("all_to_all", "send_recv")
+    minimums: ClassVar = {"partners": 1}
     partners: int | None = None
     turns: bool = False
 
     def __post_init__(self) -> None:
-        check_options(self, self.name, partners=1)
+        CheckedOptions.__post_init__(self)
         if self.turns and self.partners is not None:
             raise OptionError(f"spread: partners={self.partners} beside turns=true: leave one out")
 

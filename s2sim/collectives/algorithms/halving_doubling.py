@@ -18,7 +18,6 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.groups import Groups, OverGroups, even_groups
 from s2sim.collectives.schedules.schedule import Stage
 from s2sim.errors import OptionError
-from s2sim.options import check_options
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,9 +88,6 @@ class HalvingDoubling(OverGroups):
     # first for a reduce-scatter, whose messages are then of parts side by side, and for an all-gather, which so begins
     # with the nearest partner.
     distance: Literal["near-first", "far-first"] | None = None
-
-    def __post_init__(self) -> None:
-        check_options(self, self.name)
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         near_first = self._gathers_near_first(kind)

@@ -21,7 +21,7 @@ from s2sim.collectives.schedules.groups import Groups, OverGroups, arranged, eve
 from s2sim.collectives.schedules.pipeline import channel_count, channel_groups
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step, TransferLegs
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import check_options, option_text
+from s2sim.options import CheckedOptions, option_text
 from s2sim.topology.cluster import Cluster
 
 _Nodes: TypeAlias = list[Ints]
@@ -29,13 +29,14 @@ _Nodes: TypeAlias = list[Ints]
 
 
 @dataclass(frozen=True, slots=True)
-class HierarchicalAllReduce:
+class HierarchicalAllReduce(CheckedOptions):
     """In nodes, across nodes, in nodes: links between nodes carry no byte twice."""
 
     name: ClassVar[str] = "hierarchical"
     source: ClassVar[str] = "Cho et al., BlueConnect, MLSys 2019; mode=leader: Karonis et al., IPDPS 2000"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
     auto: ClassVar[tuple[str, ...]] = ()
+    minimums: ClassVar = {"chunks": 1}
     # local, across: names of the algorithm that scatters and gathers inside nodes, ``ring`` unless given, and of the
     # all-reduce between
     local: str | None = None
@@ -46,7 +47,7 @@ class HierarchicalAllReduce:
     mode: Literal["scatter", "leader"] = "scatter"
 
     def __post_init__(self) -> None:
-        check_options(self, self.name, chunks=1)
+        CheckedOptions.__post_init__(self)
         if self.mode == "leader" and self.local is not None:
             raise OptionError(
                 f"hierarchical: local={self.local} has no effect with mode=leader, where a binomial tree leads to the "
@@ -227,7 +228,7 @@ def _one_transfer(algorithm: str, demand: Demand, legs: TransferLegs | None = No
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterServer:
+class ParameterServer(CheckedOptions):
     """Two rounds, push and pull; every server holds an even part of the buffer.
 
     Servers are ranks, spread evenly over them, or with ``on=nodes`` stand on nodes of their own beside those of the
@@ -238,11 +239,9 @@ class ParameterServer:
     source: ClassVar[str] = "Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI 2014"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
     auto: ClassVar[tuple[str, ...]] = ()
+    minimums: ClassVar = {"servers": 1}
     servers: int = 1
     on: Literal["ranks", "nodes"] = "ranks"
-
-    def __post_init__(self) -> None:
-        check_options(self, self.name, servers=1)
 
     def helpers(self, ranks: int, gpus_per_node: int) -> int:
         """Return the number of workers in addition to the ranks, so that servers have separate nodes.

@@ -42,7 +42,7 @@ from s2sim.collectives.schedules.schedule import (
     traffic_between,
 )
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import check_options, option_text
+from s2sim.options import CheckedOptions, option_text
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.kinds.direct import TorusLayout
 
@@ -59,6 +59,7 @@ class Ring(OverGroups):
     source: ClassVar[str] = "Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
     auto: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
+    minimums: ClassVar = {"channels": 1, "chunks": 1, "in_flight": 1}
     # Rings that run side by side, each with its part of the buffer, and in every node turned so that each leaves
     # through another GPU; None takes one for each network interface of a node, where there are several nodes
     channels: int | None = None
@@ -70,7 +71,7 @@ class Ring(OverGroups):
     order: Order = "ranks"
 
     def __post_init__(self) -> None:
-        check_options(self, self.name, channels=1, chunks=1, in_flight=1)
+        OverGroups.__post_init__(self)
         for field in ("channels", "chunks"):
             if (getattr(self, field) or 1) > _MAX_CHUNKS:
                 raise OptionError(f"ring: {field}={getattr(self, field)} is more than {_MAX_CHUNKS}: take fewer")
@@ -192,7 +193,7 @@ def _ring_steps(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Torus:
+class Torus(CheckedOptions):
     """Rings along each dimension of a grid of ranks, in the order of their GPUs."""
 
     name: ClassVar[str] = "torus"
@@ -207,7 +208,7 @@ class Torus:
     split: Literal["off", "dimensions", "both-ways"] = "off"
 
     def __post_init__(self) -> None:
-        check_options(self, self.name)
+        CheckedOptions.__post_init__(self)
         if self.size is not None and not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*", self.size):
             raise OptionError(f"torus: size={self.size} must be whole numbers with x between them, such as 4x4")
 

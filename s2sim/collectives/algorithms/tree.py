@@ -26,7 +26,7 @@ from s2sim.collectives.schedules.groups import Groups, OverGroups, schedule_of
 from s2sim.collectives.schedules.pipeline import Order, Pipeline, channel_count, channel_groups, mesh_ring_count
 from s2sim.collectives.schedules.schedule import Schedule, Stage
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import check_options, option_text
+from s2sim.options import option_text
 from s2sim.topology.cluster import Cluster
 
 
@@ -190,15 +190,13 @@ class DoubleBinaryTree(OverGroups):
     source: ClassVar[str] = "Sanders, Speck and Träff, Parallel Computing 35(12), 2009"
     kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
     auto: ClassVar[tuple[str, ...]] = ("all_reduce",)
+    minimums: ClassVar = {"channels": 1, "chunks": 1}
     # Pairs of trees that run side by side, each with its part of the buffer, and in every node led by other GPUs; None
     # takes one for each network interface of a node, where there are several nodes; fewer of very many ranks, see
     # `tree_channels`
     channels: int | None = None
     # Pieces that each half of a channel's part is cut into; None as many as the closed form makes fastest
     chunks: int | None = None
-
-    def __post_init__(self) -> None:
-        check_options(self, self.name, channels=1, chunks=1)
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule; the cluster determines which ranks share a node, and by its rates the chunks."""
@@ -258,14 +256,12 @@ class Chain(OverGroups):
     source: ClassVar[str] = "van de Geijn and Watts, Concurrency Pract. Exp. 9(4), 1997"
     kinds: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
     auto: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
+    minimums: ClassVar = {"channels": 1, "chunks": 1}
     # Chains that run side by side as rings do, each with its part of the buffer; None takes those of a mesh of NVLinks
     # that has all ranks, else one
     channels: int | None = None
     chunks: int | None = None  # Pieces that each channel's part is cut into
     order: Order = "ranks"  # By rank from the root on, or node by node and GPU by GPU
-
-    def __post_init__(self) -> None:
-        check_options(self, self.name, channels=1, chunks=1)
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule: in every channel its order of ranks, from the root on."""

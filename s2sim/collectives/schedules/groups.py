@@ -15,7 +15,7 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import Overheads
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import OptionError
-from s2sim.options import option_text
+from s2sim.options import CheckedOptions, option_text
 from s2sim.topology.cluster import Cluster
 from s2sim.units import format_bytes
 
@@ -140,14 +140,13 @@ def schedule_of(demand: Demand, algorithm: str, stage: Stage, *, helpers: int = 
     return Schedule(demand, algorithm, stage, helpers)
 
 
-class OverGroups(ABC):
+class OverGroups(CheckedOptions, ABC):
     """An algorithm that runs on groups, a frozen dataclass of options; its schedule is that of one group of all ranks.
 
     Unless a class overrides ``auto``, libraries choose it for no kind.
     """
 
     __slots__ = ()
-    name: ClassVar[str]
     auto: ClassVar[tuple[str, ...]] = ()
 
     def fitted(self, groups: Groups, cluster: Cluster) -> Self:

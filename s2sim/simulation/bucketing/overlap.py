@@ -7,7 +7,7 @@ from typing import ClassVar
 import numpy as np
 
 from s2sim.errors import OptionError
-from s2sim.options import Size, Time, check_options
+from s2sim.options import Size, Time
 from s2sim.simulation.bucketing.policy import Bucket, Discipline, Exchange, ReadyTensors, fill_buckets, finish_ps
 
 
@@ -94,12 +94,9 @@ class EmbracePriorities(Discipline):
     example: ClassVar[str] = "two-priorities:bucket=25MiB"
     waits_for_all: ClassVar[bool] = False
 
+    minimums: ClassVar = {"bucket": 1}
     # What blocks of other gradients hold at least, in the order of readiness; EmbRace takes the model's own blocks
     bucket: Size = _BUCKET
-
-    def __post_init__(self) -> None:
-        if self.bucket.bytes == 0:
-            raise OptionError(f"two-priorities: bucket={self.bucket} holds nothing: at least 1B")
 
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
         """Return the buckets; all that is not row-sparse has a priority behind 0, by its place in forward."""
@@ -190,14 +187,10 @@ class TopKA2AFusion(Discipline):
     example: ClassVar[str] = "topka2a:steps=10"
     by_times: ClassVar[bool] = True
 
+    minimums: ClassVar = {"steps": 1, "least": 1}
     least: Size = _LEAST  # The smallest bucket that is tried
     tolerance: Size = _TOLERANCE  # How close the ends of what is left come before the search stops
     steps: int = 10  # How many there are at most
-
-    def __post_init__(self) -> None:
-        check_options(self, self.name, steps=1)
-        if self.least.bytes == 0:
-            raise OptionError(f"topka2a: least={self.least} holds nothing: at least 1B")
 
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
         """Return the buckets of the size that the search finds."""

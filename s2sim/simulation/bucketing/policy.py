@@ -9,7 +9,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
-from s2sim.options import build, option_text, split_option_string
+from s2sim.options import CheckedOptions, build, option_text, split_option_string
 from s2sim.reducers.script import (
     AwaitGradient,
     Call,
@@ -56,10 +56,9 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Discipline:
+class Discipline(CheckedOptions):
     """How gradients are exchanged. A discipline is a dataclass of its options, with defaults."""
 
-    name: ClassVar[str]  # In option strings
     summary: ClassVar[str]
     source: ClassVar[str]
     example: ClassVar[str]  # An option string

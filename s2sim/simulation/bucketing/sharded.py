@@ -8,7 +8,7 @@ import numpy as np
 
 from s2sim.arrays import Ints
 from s2sim.errors import OptionError, S2SimError
-from s2sim.options import Size, check_options
+from s2sim.options import Size
 from s2sim.reducers import gpu_cost as cost
 from s2sim.reducers.script import Call, Post, Recording, Script, Step, Wait, Work, chunk_bounds, recording_bytes
 from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, Discipline, Exchange, ReadyTensors, fill_buckets
@@ -102,6 +102,7 @@ class Fsdp(ShardedDiscipline):
     source: ClassVar[str] = "Zhao et al., PyTorch FSDP, VLDB 2023; Wang et al., ZeRO++, 2023"
     example: ClassVar[str] = "fsdp:prefetch=2"
 
+    minimums: ClassVar = {"prefetch": 0}
     shard: Literal["all", "node"] = "all"  # Ranks that divide the states: all, or those of a node (hybrid sharding)
     reshard: bool = True  # Whether parameters are freed after forward (``reshard_after_forward``)
     prefetch: int = 1  # Blocks whose parameters are gathered ahead of the one that computes
@@ -109,7 +110,7 @@ class Fsdp(ShardedDiscipline):
     secondary: bool = False  # Whether backward gathers from a copy in each node
 
     def __post_init__(self) -> None:
-        check_options(self, self.name, prefetch=0)
+        Discipline.__post_init__(self)
         if self.secondary and (not self.reshard or self.shard == "node"):
             why = "backward gathers nothing without reshard" if not self.reshard else "all is in nodes with shard=node"
             raise OptionError(f"fsdp: secondary=true changes nothing: {why}")
@@ -180,11 +181,8 @@ class Zero2(ShardedDiscipline):
     example: ClassVar[str] = "zero2:bucket=500MB"
     accumulates: ClassVar[bool] = False
 
+    minimums: ClassVar = {"bucket": 1}
     bucket: Size = _ZERO_BUCKET  # Of gradients: ``reduce_bucket_size`` is 5e8 elements, in two bytes each
-
-    def __post_init__(self) -> None:
-        if self.bucket.bytes == 0:
-            raise OptionError(f"zero2: bucket={self.bucket} holds nothing: at least 1B")
 
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
         """Return buckets in the order of readiness, each closed once it has reached the size."""
