@@ -1,10 +1,11 @@
 """Plug-in registry; installed packages add entry points, as ``[project.entry-points."s2sim.reducers"]``."""
 
 import warnings
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any
+from typing import Any, ClassVar
 
 from s2sim.errors import S2SimError, S2SimWarning, unknown_name
 
@@ -49,3 +50,31 @@ class Registry:
             return getattr(import_module(module), attribute)
         except (ImportError, AttributeError) as error:
             raise S2SimError(f"{self.kind} {name!r} cannot be loaded from {target}: {error}") from error
+
+
+class Catalogue:
+    """A table of the own classes of a package by name: ``class``, as ``file:Class``, and facts of it."""
+
+    def __init__(self, package: str, rows: Mapping[str, Mapping[str, Any]]) -> None:
+        self.rows = rows
+        self.places = {name: f"{package}.{row['class']}" for name, row in rows.items()}
+        self._names = {place: name for name, place in self.places.items()}
+
+    def facts(self, cls: type) -> dict[str, Any]:
+        """Return the name and the facts of a class; nothing of one that is not in the table, which has its own."""
+        name = self._names.get(f"{cls.__module__}:{cls.__name__}")
+        row = {} if name is None else {"name": name, **self.rows[name]}
+        return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items() if key != "class"}
+
+
+class Described:
+    """What inherits as its attributes the facts that a ``catalogue`` has of it; classes of plug-ins state them."""
+
+    __slots__ = ()
+    catalogue: ClassVar[Catalogue]
+    name: ClassVar[str]  # In option strings
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for key, value in cls.catalogue.facts(cls).items():
+            setattr(cls, key, value)

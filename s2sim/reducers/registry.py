@@ -5,7 +5,7 @@ from typing import cast
 
 from s2sim.errors import OptionError, suggest_nearest, unknown_name
 from s2sim.options import build, join_option_string, split_option_string
-from s2sim.reducers.catalogue import read_table, reducer_places
+from s2sim.reducers.catalogue import OWN, read_table
 from s2sim.reducers.rank import Certainty, Reducer
 from s2sim.reducers.systems.per_layer import PatternPart
 from s2sim.reducers.wrappers.compose import WRAPPERS, wrap, written_options
@@ -29,7 +29,8 @@ class Preset:
 PRESETS = {name: Preset(**row) for name, row in read_table("systems")["presets"].items()}
 
 FAMILIES = {
-    family: (title, " ".join(reducer_places()[family])) for family, title in read_table("systems")["families"].items()
+    family: (title, " ".join(name for name, row in OWN.rows.items() if row["family"] == family))
+    for family, title in read_table("systems")["families"].items()
 }
 """Title and names of each family; reducers that are others with given options are a family of their own."""
 
@@ -43,9 +44,7 @@ def family_of(name: str) -> str:
     return next((title for title, names in FAMILIES.values() if name in names.split()), "installed")
 
 
-REDUCERS = Registry(
-    "reducer", "s2sim.reducers", {name: place for places in reducer_places().values() for name, place in places.items()}
-)
+REDUCERS = Registry("reducer", "s2sim.reducers", OWN.places)
 
 
 def reducer_names() -> list[str]:

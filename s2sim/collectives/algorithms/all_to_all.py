@@ -12,6 +12,7 @@ from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Blocks, Demand
 from s2sim.collectives.schedules.exchange import Hops, require_uniform_routes
 from s2sim.collectives.schedules.groups import (
+    DescribedAlgorithm,
     Groups,
     OverGroups,
     check_at_once,
@@ -21,17 +22,13 @@ from s2sim.collectives.schedules.groups import (
 )
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import CheckedOptions, option_text
+from s2sim.options import option_text
 from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
 class Direct(OverGroups):
     """One round each way: least latency, P - 1 messages of every rank at once."""
-
-    name: ClassVar[str] = "direct"
-    source: ClassVar[str] = "Rashidi et al., ASTRA-SIM, ISPASS 2020 (direct all-reduce on fully connected dimensions)"
-    kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part; member i owns chunk i."""
@@ -73,13 +70,9 @@ def _owner_round(groups: Groups, pattern: Pattern, *, chunk: Ints, adds: bool) -
 
 
 @dataclass(frozen=True, slots=True)
-class Pairwise(CheckedOptions):
+class Pairwise(DescribedAlgorithm):
     """One partner a round, P - 1 rounds: every port carries one block at a time."""
 
-    name: ClassVar[str] = "pairwise"
-    source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
-    kinds: ClassVar[tuple[str, ...]] = ("all_to_all",)
-    auto: ClassVar[tuple[str, ...]] = ()
     # Whom rank r sends to in round k: (r + k) mod P, or r XOR k, which needs a power of two and lets the two ranks of a
     # pair send to each other
     partners: Literal["shift", "xor"] = "shift"
@@ -134,7 +127,7 @@ _UNEQUAL_PARTNERS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadOut(CheckedOptions):
+class SpreadOut(DescribedAlgorithm):
     """All messages in one round: they share every port, and the fluid network divides it.
 
     With fewer ``partners`` at once, ranks in the order of their nodes are cut into groups of that many. In round k
@@ -145,16 +138,12 @@ class SpreadOut(CheckedOptions):
     ways are one connection, on which a rank's word that it is ready to receive waits behind what it sends.
     """
 
-    name: ClassVar[str] = "spread"
-    source: ClassVar[str] = "NVIDIA, NCCL user guide, point-to-point communication: grouped sends and receives"
-    kinds: ClassVar[tuple[str, ...]] = ("all_to_all", "send_recv")
-    auto: ClassVar[tuple[str, ...]] = ("all_to_all", "send_recv")
     minimums: ClassVar = {"partners": 1}
     partners: int | None = None
     turns: bool = False
 
     def __post_init__(self) -> None:
-        CheckedOptions.__post_init__(self)
+        DescribedAlgorithm.__post_init__(self)
         if self.turns and self.partners is not None:
             raise OptionError(f"spread: partners={self.partners} beside turns=true: leave one out")
 

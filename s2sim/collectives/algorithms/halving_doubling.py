@@ -8,7 +8,7 @@ reduce-scatter operations at scale", arXiv 2506.20252, 2025.
 """
 
 from dataclasses import dataclass, replace
-from typing import ClassVar, Literal
+from typing import Literal
 
 import numpy as np
 
@@ -31,11 +31,6 @@ class Bruck(OverGroups):
     A reduce-scatter is the same backwards. A barrier is the same without bytes: the dissemination barrier (D. Hensgen,
     R. Finkel, U. Manber, Int. J. Parallel Programming 17(1), 1988), in the other direction around.
     """
-
-    name: ClassVar[str] = "bruck"
-    source: ClassVar[str] = "Bruck, Ho, Kipnis, Upfal and Weathersby, IEEE Trans. Parallel Distrib. Syst. 8(11), 1997"
-    kinds: ClassVar[tuple[str, ...]] = ("all_gather", "reduce_scatter", "barrier")
-    auto: ClassVar[tuple[str, ...]] = ("barrier",)
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         member = np.arange(groups.members)
@@ -80,9 +75,6 @@ class HalvingDoubling(OverGroups):
     that they do; bytes are the same.
     """
 
-    name: ClassVar[str] = "halving-doubling"
-    source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
-    kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "reduce_scatter", "all_gather")
     # Distances of partners in the halving: 1, 2, 4, ..., P/2, so that the largest messages stay near, or the other way
     # round. The doubling goes through them backwards. None takes what MPICH runs: near-first for an all-reduce; far-
     # first for a reduce-scatter, whose messages are then of parts side by side, and for an all-gather, which so begins
@@ -135,10 +127,6 @@ class RecursiveDoubling(OverGroups):
     all-gather is that of halving-doubling.
     """
 
-    name: ClassVar[str] = "recursive-doubling"
-    source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
-    kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "barrier")
-
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         if kind != "all_reduce":
             return exchange.exchange("all_gather", groups, near_first=True)
@@ -185,9 +173,6 @@ class Pat(OverGroups):
     by its buffers.
     """
 
-    name: ClassVar[str] = "pat"
-    source: ClassVar[str] = "Jeaugey, arXiv 2506.20252, 2025"
-    kinds: ClassVar[tuple[str, ...]] = ("all_gather", "reduce_scatter")
     aggregation: int | None = None
 
     def __post_init__(self) -> None:

@@ -17,11 +17,19 @@ from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.algorithms.tree import trees_over_nodes
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
-from s2sim.collectives.schedules.groups import Groups, OverGroups, arranged, even_groups, joined, schedule_of
+from s2sim.collectives.schedules.groups import (
+    DescribedAlgorithm,
+    Groups,
+    OverGroups,
+    arranged,
+    even_groups,
+    joined,
+    schedule_of,
+)
 from s2sim.collectives.schedules.pipeline import channel_count, channel_groups
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step, TransferLegs
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import CheckedOptions, option_text
+from s2sim.options import option_text
 from s2sim.topology.cluster import Cluster
 
 _Nodes: TypeAlias = list[Ints]
@@ -29,13 +37,9 @@ _Nodes: TypeAlias = list[Ints]
 
 
 @dataclass(frozen=True, slots=True)
-class HierarchicalAllReduce(CheckedOptions):
+class HierarchicalAllReduce(DescribedAlgorithm):
     """In nodes, across nodes, in nodes: links between nodes carry no byte twice."""
 
-    name: ClassVar[str] = "hierarchical"
-    source: ClassVar[str] = "Cho et al., BlueConnect, MLSys 2019; mode=leader: Karonis et al., IPDPS 2000"
-    kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
-    auto: ClassVar[tuple[str, ...]] = ()
     minimums: ClassVar = {"chunks": 1}
     # local, across: names of the algorithm that scatters and gathers inside nodes, ``ring`` unless given, and of the
     # all-reduce between
@@ -47,7 +51,7 @@ class HierarchicalAllReduce(CheckedOptions):
     mode: Literal["scatter", "leader"] = "scatter"
 
     def __post_init__(self) -> None:
-        CheckedOptions.__post_init__(self)
+        DescribedAlgorithm.__post_init__(self)
         if self.mode == "leader" and self.local is not None:
             raise OptionError(
                 f"hierarchical: local={self.local} has no effect with mode=leader, where a binomial tree leads to the "
@@ -173,13 +177,8 @@ def _tree(nodes: _Nodes, begin: int, end: int, size_bytes: float, *, down: bool)
 
 
 @dataclass(frozen=True, slots=True)
-class InNetwork:
+class InNetwork(DescribedAlgorithm):
     """One transfer up a tree of switches and down again, cut-through: every rank sends its buffer once."""
-
-    name: ClassVar[str] = "in-network"
-    source: ClassVar[str] = "Graham et al., Scalable Hierarchical Aggregation Protocol (SHArP), COM-HPC 2016"
-    kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
-    auto: ClassVar[tuple[str, ...]] = ()
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule: one message over all links of the tree, whose root is above all ranks."""
@@ -198,9 +197,6 @@ class NvlsTree(InNetwork):
 
     What is busiest decides. Each tree has an even part of the buffer, which every edge carries up and down.
     """
-
-    name: ClassVar[str] = "nvls-tree"
-    source: ClassVar[str] = "NCCL v2.30.7-1, src/graph (NCCL_ALGO_NVLS_TREE); trees as double-binary-tree"
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule; `OptionError` on one node, `TopologyError` where nodes have no NVSwitch that sums."""
@@ -228,17 +224,13 @@ def _one_transfer(algorithm: str, demand: Demand, legs: TransferLegs | None = No
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterServer(CheckedOptions):
+class ParameterServer(DescribedAlgorithm):
     """Two rounds, push and pull; every server holds an even part of the buffer.
 
     Servers are ranks, spread evenly over them, or with ``on=nodes`` stand on nodes of their own beside those of the
     ranks, one on the first GPU of each.
     """
 
-    name: ClassVar[str] = "parameter-server"
-    source: ClassVar[str] = "Li et al., Scaling Distributed Machine Learning with the Parameter Server, OSDI 2014"
-    kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
-    auto: ClassVar[tuple[str, ...]] = ()
     minimums: ClassVar = {"servers": 1}
     servers: int = 1
     on: Literal["ranks", "nodes"] = "ranks"

@@ -12,7 +12,7 @@ from s2sim.collectives.algorithms.ring import Ring
 from s2sim.collectives.algorithms.tree import Chain, DoubleBinaryTree, tree_stage, up_and_down
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
-from s2sim.collectives.schedules.groups import group_of_all, schedule_of
+from s2sim.collectives.schedules.groups import DescribedAlgorithm, group_of_all, schedule_of
 from s2sim.collectives.schedules.pipeline import groups_in_orders
 from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.errors import OptionError
@@ -47,29 +47,7 @@ class ExplicitTrees(DoubleBinaryTree):
         return schedule_of(demand, option_text(DoubleBinaryTree(self.channels, self.chunks)), made)
 
 
-ALGORITHMS = Registry(
-    "algorithm",
-    "s2sim.collectives",
-    {
-        "ring": "s2sim.collectives.algorithms.ring:Ring",
-        "double-binary-tree": "s2sim.collectives.algorithms.tree:DoubleBinaryTree",
-        "halving-doubling": "s2sim.collectives.algorithms.halving_doubling:HalvingDoubling",
-        "recursive-doubling": "s2sim.collectives.algorithms.halving_doubling:RecursiveDoubling",
-        "bruck": "s2sim.collectives.algorithms.halving_doubling:Bruck",
-        "pat": "s2sim.collectives.algorithms.halving_doubling:Pat",
-        "direct": "s2sim.collectives.algorithms.all_to_all:Direct",
-        "binary-tree": "s2sim.collectives.algorithms.tree:BinaryTree",
-        "hierarchical": "s2sim.collectives.algorithms.levels:HierarchicalAllReduce",
-        "torus": "s2sim.collectives.algorithms.ring:Torus",
-        "parameter-server": "s2sim.collectives.algorithms.levels:ParameterServer",
-        "in-network": "s2sim.collectives.algorithms.levels:InNetwork",
-        "nvls-tree": "s2sim.collectives.algorithms.levels:NvlsTree",
-        "pairwise": "s2sim.collectives.algorithms.all_to_all:Pairwise",
-        "spread": "s2sim.collectives.algorithms.all_to_all:SpreadOut",
-        "binomial": "s2sim.collectives.algorithms.tree:Binomial",
-        "chain": "s2sim.collectives.algorithms.tree:Chain",
-    },
-)
+ALGORITHMS = Registry("algorithm", "s2sim.collectives", DescribedAlgorithm.catalogue.places)
 
 
 class Algorithm(Protocol):

@@ -21,6 +21,7 @@ from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand, cut
 from s2sim.collectives.schedules.exchange import Hops
 from s2sim.collectives.schedules.groups import (
+    DescribedAlgorithm,
     Groups,
     OverGroups,
     arranged,
@@ -42,7 +43,7 @@ from s2sim.collectives.schedules.schedule import (
     traffic_between,
 )
 from s2sim.errors import ContendedError, OptionError
-from s2sim.options import CheckedOptions, option_text
+from s2sim.options import option_text
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.kinds.direct import TorusLayout
 
@@ -55,10 +56,6 @@ _MAX_CHUNKS = 1 << 16
 class Ring(OverGroups):
     """Ring in rank order: bandwidth-optimal, latency linear in ranks."""
 
-    name: ClassVar[str] = "ring"
-    source: ClassVar[str] = "Patarasuk and Yuan, J. Parallel Distrib. Comput. 69(2), 2009"
-    kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter", "barrier")
-    auto: ClassVar[tuple[str, ...]] = ("all_reduce", "all_gather", "reduce_scatter")
     minimums: ClassVar = {"channels": 1, "chunks": 1, "in_flight": 1}
     # Rings that run side by side, each with its part of the buffer, and in every node turned so that each leaves
     # through another GPU; None takes one for each network interface of a node, where there are several nodes
@@ -193,13 +190,9 @@ def _ring_steps(groups: Groups, pattern: Pattern, *, adding: bool) -> Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Torus(CheckedOptions):
+class Torus(DescribedAlgorithm):
     """Rings along each dimension of a grid of ranks, in the order of their GPUs."""
 
-    name: ClassVar[str] = "torus"
-    source: ClassVar[str] = "Ying et al., arXiv:1811.06992, 2018; split: Sack and Gropp, PPoPP 2012"
-    kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
-    auto: ClassVar[tuple[str, ...]] = ()
     # Dimensions, such as ``4x4``, of the ranks or of the nodes, whose GPUs are then one more; the last is the innermost
     # and goes first. None takes those of a torus, else the two most nearly equal factors of the nodes.
     size: str | None = None
@@ -208,7 +201,7 @@ class Torus(CheckedOptions):
     split: Literal["off", "dimensions", "both-ways"] = "off"
 
     def __post_init__(self) -> None:
-        CheckedOptions.__post_init__(self)
+        DescribedAlgorithm.__post_init__(self)
         if self.size is not None and not re.fullmatch(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*", self.size):
             raise OptionError(f"torus: size={self.size} must be whole numbers with x between them, such as 4x4")
 

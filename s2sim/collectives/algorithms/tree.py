@@ -38,10 +38,6 @@ class BinaryTree(OverGroups):
     broadcast or a reduce sends (P - 1)·D bytes in all, an all-reduce twice as many.
     """
 
-    name: ClassVar[str] = "binary-tree"
-    source: ClassVar[str] = "Chan, Heimlich, Purkayastha and van de Geijn, Concurr. Comput. Pract. Exp. 19(13), 2007"
-    kinds: ClassVar[tuple[str, ...]] = ("all_reduce", "broadcast", "reduce")
-
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         down = []
         for depth in range(1, groups.members.bit_length()):
@@ -68,11 +64,6 @@ class Binomial(OverGroups):
     at half the distance of the round before, from the first power of two below P on down to 1. A reduce is the same
     backwards. All ranks together send (P - 1)·D bytes.
     """
-
-    name: ClassVar[str] = "binomial"
-    source: ClassVar[str] = "Thakur, Rabenseifner and Gropp, Int. J. High Perform. Comput. Appl. 19(1), 2005"
-    kinds: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
-    auto: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
 
     def stage(self, kind: Kind, groups: Groups) -> Stage:
         moves = []
@@ -186,10 +177,6 @@ def tree_stage(groups: Groups, trees: Pipeline, chunks: int) -> Stage:
 class DoubleBinaryTree(OverGroups):
     """Two pipelined binary trees over nodes, chains inside: latency logarithmic in nodes."""
 
-    name: ClassVar[str] = "double-binary-tree"
-    source: ClassVar[str] = "Sanders, Speck and Träff, Parallel Computing 35(12), 2009"
-    kinds: ClassVar[tuple[str, ...]] = ("all_reduce",)
-    auto: ClassVar[tuple[str, ...]] = ("all_reduce",)
     minimums: ClassVar = {"channels": 1, "chunks": 1}
     # Pairs of trees that run side by side, each with its part of the buffer, and in every node led by other GPUs; None
     # takes one for each network interface of a node, where there are several nodes; fewer of very many ranks, see
@@ -252,10 +239,6 @@ class Chain(OverGroups):
     (P - 1)·D bytes. Unless the number of ``chunks`` is given, it is the one that the closed form makes fastest.
     """
 
-    name: ClassVar[str] = "chain"
-    source: ClassVar[str] = "van de Geijn and Watts, Concurrency Pract. Exp. 9(4), 1997"
-    kinds: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
-    auto: ClassVar[tuple[str, ...]] = ("broadcast", "reduce")
     minimums: ClassVar = {"channels": 1, "chunks": 1}
     # Chains that run side by side as rings do, each with its part of the buffer; None takes those of a mesh of NVLinks
     # that has all ranks, else one

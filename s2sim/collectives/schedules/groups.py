@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate
+from pathlib import Path
 from typing import ClassVar, Self
 
 import numpy as np
@@ -15,7 +16,9 @@ from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import Overheads
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import OptionError
+from s2sim.files import own_tables
 from s2sim.options import CheckedOptions, option_text
+from s2sim.registry import Catalogue, Described
 from s2sim.topology.cluster import Cluster
 from s2sim.units import format_bytes
 
@@ -140,14 +143,20 @@ def schedule_of(demand: Demand, algorithm: str, stage: Stage, *, helpers: int = 
     return Schedule(demand, algorithm, stage, helpers)
 
 
-class OverGroups(CheckedOptions, ABC):
-    """An algorithm that runs on groups, a frozen dataclass of options; its schedule is that of one group of all ranks.
-
-    Unless a class overrides ``auto``, libraries choose it for no kind.
-    """
+class DescribedAlgorithm(Described, CheckedOptions):
+    """An algorithm, a frozen dataclass of options, with what ``algorithms.toml`` says of it."""
 
     __slots__ = ()
-    auto: ClassVar[tuple[str, ...]] = ()
+    catalogue = Catalogue("s2sim.collectives.algorithms", own_tables(str(Path(__file__).parent), "algorithms.toml"))
+    source: ClassVar[str]  # Who published it
+    kinds: ClassVar[tuple[str, ...]]  # What it runs
+    auto: ClassVar[tuple[str, ...]] = ()  # Those of them for which libraries choose it
+
+
+class OverGroups(DescribedAlgorithm, ABC):
+    """An algorithm that runs on groups; its schedule is that of one group of all ranks."""
+
+    __slots__ = ()
 
     def fitted(self, groups: Groups, cluster: Cluster) -> Self:
         """Return the algorithm with the options that depend on the rates of the cluster; most have none."""

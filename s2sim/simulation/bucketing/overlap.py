@@ -15,11 +15,6 @@ from s2sim.simulation.bucketing.policy import Bucket, Discipline, Exchange, Read
 class AfterBackward(Discipline):
     """One bucket with all gradients, once the last of them is ready."""
 
-    name: ClassVar[str] = "after-backward"
-    summary: ClassVar[str] = "all gradients at once when backward has ended: nothing overlaps"
-    source: ClassVar[str] = "SyncEASGD: You, Buluc and Demmel, SC 2017"
-    example: ClassVar[str] = "after-backward"
-
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
         """Return one bucket of everything."""
         return (Bucket(tuple(range(len(tensors.bytes)))),) if len(tensors.bytes) else ()
@@ -37,11 +32,6 @@ class Ddp(Discipline):
     may be far larger than it. A row-sparse gradient is a bucket of its own, and the one that is being filled goes on
     behind it. PyTorch fills buckets by data type; here all gradients have one.
     """
-
-    name: ClassVar[str] = "ddp"
-    summary: ClassVar[str] = "buckets in the order of readiness, each closed once it has reached its limit"
-    source: ClassVar[str] = "Li et al., PyTorch Distributed, VLDB 2020"
-    example: ClassVar[str] = "ddp:bucket=25MiB"
 
     bucket: Size = _BUCKET  # The limit (``bucket_cap_mb``)
     # The limit of the first bucket, a small one, so that something leaves early; never more than ``bucket``
@@ -67,11 +57,6 @@ class Ddp(Discipline):
 class PerTensor(Discipline):
     """Every gradient by itself as soon as it is ready."""
 
-    name: ClassVar[str] = "per-tensor"
-    summary: ClassVar[str] = "every gradient by itself as soon as it is ready (WFBP)"
-    source: ClassVar[str] = "Zhang et al., Poseidon, USENIX ATC 2017"
-    example: ClassVar[str] = "per-tensor"
-
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
         """Return a bucket for each."""
         return tuple(Bucket((place,)) for place in range(len(tensors.bytes)))
@@ -87,12 +72,6 @@ class EmbracePriorities(Discipline):
     forward waits for its own parameters alone. EmbRace also splits an embedding's rows into those that the next batch
     touches and the rest, which may come later; here a gradient goes as a whole.
     """
-
-    name: ClassVar[str] = "two-priorities"
-    summary: ClassVar[str] = "embeddings first, then what the next forward needs first; it does not wait for the rest"
-    source: ClassVar[str] = "EmbRace: Li et al., arXiv 2110.09132"
-    example: ClassVar[str] = "two-priorities:bucket=25MiB"
-    waits_for_all: ClassVar[bool] = False
 
     minimums: ClassVar = {"bucket": 1}
     # What blocks of other gradients hold at least, in the order of readiness; EmbRace takes the model's own blocks
@@ -121,12 +100,6 @@ class MgWfbp(Discipline):
     and not always the best merge: it judges each gradient by the one bucket before it. So it goes on waiting as long as
     each next gradient is near, and where a is long, as on many workers, what it merged may leave after backward.
     """
-
-    name: ClassVar[str] = "mg-wfbp"
-    summary: ClassVar[str] = "merges gradients where waiting for the next costs less than a start of its own"
-    source: ClassVar[str] = "Shi, Chu and Li, INFOCOM 2019; TPDS 2021"
-    example: ClassVar[str] = "mg-wfbp:latency=908us"
-    by_times: ClassVar[bool] = True
 
     # What merging is believed to save. The authors' benchmarks have a table: on 10 GbE 42us, 523us, 908us and 4.04ms
     # for 4, 8, 16 and 32 GPUs (github.com/HKBU-HPML/ddl-benchmarks).
@@ -180,12 +153,6 @@ class TopKA2AFusion(Discipline):
     An iteration is measured as its exchanges do, dense and one at a time. The paper's own constants are not public:
     these are those of a re-implementation.
     """
-
-    name: ClassVar[str] = "topka2a"
-    summary: ClassVar[str] = "buckets of one size, which a binary search finds by the iteration's time"
-    source: ClassVar[str] = "Peng, Li, Shi and Li, ICPP 2024"
-    example: ClassVar[str] = "topka2a:steps=10"
-    by_times: ClassVar[bool] = True
 
     minimums: ClassVar = {"steps": 1, "least": 1}
     least: Size = _LEAST  # The smallest bucket that is tried

@@ -9,6 +9,7 @@ from typing import ClassVar, TypeAlias
 import numpy as np
 
 from s2sim.arrays import Ints, Mask
+from s2sim.files import own_tables
 from s2sim.options import CheckedOptions, build, option_text, split_option_string
 from s2sim.reducers.script import (
     AwaitGradient,
@@ -21,7 +22,7 @@ from s2sim.reducers.script import (
     join_recordings,
     representative_ranks,
 )
-from s2sim.registry import Registry
+from s2sim.registry import Catalogue, Described, Registry
 
 Exchange: TypeAlias = Callable[[int], int]
 
@@ -56,9 +57,10 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Discipline(CheckedOptions):
+class Discipline(Described, CheckedOptions):
     """How gradients are exchanged. A discipline is a dataclass of its options, with defaults."""
 
+    catalogue = Catalogue(__name__.rpartition(".")[0], own_tables(__file__, "disciplines.toml"))
     summary: ClassVar[str]
     source: ClassVar[str]
     example: ClassVar[str]  # An option string
@@ -125,20 +127,7 @@ def finish_ps(buckets: Sequence[Bucket], tensors: ReadyTensors, exchange_ps: Exc
     return ends
 
 
-DISCIPLINES = Registry(
-    "discipline",
-    "s2sim.disciplines",
-    {
-        "after-backward": "s2sim.simulation.bucketing.overlap:AfterBackward",
-        "per-tensor": "s2sim.simulation.bucketing.overlap:PerTensor",
-        "ddp": "s2sim.simulation.bucketing.overlap:Ddp",
-        "mg-wfbp": "s2sim.simulation.bucketing.overlap:MgWfbp",
-        "topka2a": "s2sim.simulation.bucketing.overlap:TopKA2AFusion",
-        "two-priorities": "s2sim.simulation.bucketing.overlap:EmbracePriorities",
-        "fsdp": "s2sim.simulation.bucketing.sharded:Fsdp",
-        "zero2": "s2sim.simulation.bucketing.sharded:Zero2",
-    },
-)
+DISCIPLINES = Registry("discipline", "s2sim.disciplines", Discipline.catalogue.places)
 
 
 def make_discipline(text: str) -> Discipline:

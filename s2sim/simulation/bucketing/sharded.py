@@ -97,11 +97,6 @@ class Fsdp(ShardedDiscipline):
     are the reducer ``qgz``.
     """
 
-    name: ClassVar[str] = "fsdp"
-    summary: ClassVar[str] = "parameters, gradients and optimizer states in shards, gathered block by block (ZeRO-3)"
-    source: ClassVar[str] = "Zhao et al., PyTorch FSDP, VLDB 2023; Wang et al., ZeRO++, 2023"
-    example: ClassVar[str] = "fsdp:prefetch=2"
-
     minimums: ClassVar = {"prefetch": 0}
     shard: Literal["all", "node"] = "all"  # Ranks that divide the states: all, or those of a node (hybrid sharding)
     reshard: bool = True  # Whether parameters are freed after forward (``reshard_after_forward``)
@@ -174,12 +169,6 @@ class Zero2(ShardedDiscipline):
     Gradients are reduce-scattered in buckets of one size during backward. Once the optimizer has moved each rank's part
     of the parameters, all of them are all-gathered, bucket by bucket, and nothing computes meanwhile.
     """
-
-    name: ClassVar[str] = "zero2"
-    summary: ClassVar[str] = "gradients and optimizer states in shards; parameters are all-gathered after the optimizer"
-    source: ClassVar[str] = "Rajbhandari et al., ZeRO, SC 2020"
-    example: ClassVar[str] = "zero2:bucket=500MB"
-    accumulates: ClassVar[bool] = False
 
     minimums: ClassVar = {"bucket": 1}
     bucket: Size = _ZERO_BUCKET  # Of gradients: ``reduce_bucket_size`` is 5e8 elements, in two bytes each
