@@ -2,12 +2,11 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import ClassVar
 
 import numpy as np
 
 from s2sim.arrays import Bits, Floats32, Ints, Mask
-from s2sim.codecs.payload import Combination, Payload, float32_vector
+from s2sim.codecs.payload import DescribedCodec, Payload, float32_vector
 from s2sim.errors import CodecError
 
 CHUNK_ELEMENTS = 1 << 18
@@ -155,13 +154,8 @@ def _expand_positions(found: Ints, flags: Mask) -> Ints:
 
 
 @dataclass(frozen=True, slots=True)
-class Bitmap:
+class Bitmap(DescribedCodec):
     """The codec that keeps only which elements are non-zero; it decodes to ones and zeros."""
-
-    name: ClassVar[str] = "bitmap"
-    summary: ClassVar[str] = "one bit an element: is it zero or not"
-    source: ClassVar[str] = "Ge et al., S2 Reducer, arXiv:2110.02140"
-    combine: ClassVar[Combination] = {"support": "or"}
 
     def encode(self, array: Floats32) -> Payload:
         vector = float32_vector(array, self.name)

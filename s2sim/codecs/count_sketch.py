@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from importlib.util import find_spec
 from math import ceil, comb, sqrt
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
@@ -21,7 +21,7 @@ from s2sim.arrays import Bits, Floats32, Ints, Words
 from s2sim.codecs.bitmap import check_bitmap, iterate_positions, pack_nonzero
 from s2sim.codecs.bits import BATCH_KEYS, row_batches
 from s2sim.codecs.hashing import MAX_ROWS, MIX_MULTIPLIERS, HashKind, as_keys, check_key_space, hash_rows, mix_constants
-from s2sim.codecs.payload import Combination, Payload, float32_vector
+from s2sim.codecs.payload import DescribedCodec, Payload, float32_vector
 from s2sim.errors import CodecError, OptionError, S2SimError
 from s2sim.options import check_options
 
@@ -110,7 +110,7 @@ def _read_rows(cells: Any, mixed: Any, multipliers: Any, estimates: Any) -> None
 
 
 @dataclass(frozen=True, slots=True)
-class CountSketch:
+class CountSketch(DescribedCodec):
     """Shape and hash functions of a count sketch; its cells are float32 arrays of shape (rows, columns).
 
     >>> sketch = CountSketch(rows=3, columns=64)
@@ -127,11 +127,6 @@ class CountSketch:
     # ``mix`` hash only; cells and estimates are the same bit by bit, because each cell gets the same additions in the
     # same order.
     backend: Backend = field(default="numpy", compare=False)
-
-    name: ClassVar[str] = "count-sketch"
-    summary: ClassVar[str] = "a count sketch of the non-zero elements and the bitmap of where they are"
-    source: ClassVar[str] = "Charikar, Chen, Farach-Colton, ICALP 2002; Ge et al., S2 Reducer, arXiv:2110.02140"
-    combine: ClassVar[Combination] = {"cells": "sum", "support": "or"}
 
     def __post_init__(self) -> None:
         if not 1 <= self.rows <= MAX_ROWS:

@@ -7,14 +7,14 @@ signs and no median, and loses nothing but what fixed point rounds off. A key is
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from math import isfinite
-from typing import Any, ClassVar, Literal, Self, TypeAlias
+from typing import Any, Literal, Self, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Floats32, Ints, Ints16, Words
 from s2sim.codecs import bitmap, hashing, peeling, quantize
-from s2sim.codecs.payload import Combination, Payload, float32_vector
+from s2sim.codecs.payload import DescribedCodec, Payload, float32_vector
 from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
 from s2sim.errors import CodecError, OptionError
 from s2sim.options import check_options
@@ -221,7 +221,7 @@ _BOUND = 128.0
 
 
 @dataclass(frozen=True, slots=True)
-class PeeledSketchCodec:
+class PeeledSketchCodec(DescribedCodec):
     """The codec that sends a sketch to be peeled and a bitmap, both of which ranks can all-reduce."""
 
     keys: int = 600  # Keys to provide for: non-zeros of the union of all ranks
@@ -229,15 +229,6 @@ class PeeledSketchCodec:
     cells: float = CELLS_PER_KEY  # Cells for each key; the few that a small sketch needs beyond that are added
     dtype: CellType = "int32"  # Type of the cells
     seed: int = 0
-
-    name: ClassVar[str] = "peeled-sketch"
-    summary: ClassVar[str] = (
-        "fixed-point sums of the non-zero elements, three cells each, to be peeled, and their bitmap"
-    )
-    source: ClassVar[str] = (
-        "Goodrich and Mitzenmacher, Invertible Bloom lookup tables, Allerton 2011; Li et al., arXiv:2402.07529"
-    )
-    combine: ClassVar[Combination] = {"cells": "sum", "support": "or"}
 
     def __post_init__(self) -> None:
         if self.keys < 0:

@@ -9,15 +9,14 @@ most (theorem there).
 
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from s2sim.arrays import Array, Bits, Floats32, Words
-from s2sim.codecs.payload import Combination, Payload, float32_vector
+from s2sim.codecs.payload import DescribedCodec, Payload, float32_vector
 from s2sim.errors import CodecError
-from s2sim.options import check_options
 
 _FLOAT32_EXPONENT = np.uint32(0x7F800000)
 _FLOAT32_MANTISSA_BITS, _FLOAT32_BIAS = 23, 127
@@ -105,13 +104,8 @@ def from_half(array: NDArray[np.float16]) -> Floats32:
 
 
 @dataclass(frozen=True, slots=True)
-class HalfCodec:
+class HalfCodec(DescribedCodec):
     """The codec that rounds every element to half precision."""
-
-    name: ClassVar[str] = "fp16"
-    summary: ClassVar[str] = "every element rounded to half precision"
-    source: ClassVar[str] = "IEEE 754-2019, binary16"
-    combine: ClassVar[Combination] = {"values": "sum"}
 
     def encode(self, array: Floats32) -> Payload:
         vector = float32_vector(array, self.name)
@@ -261,18 +255,10 @@ def _overflow_error(form: Float8) -> CodecError:
 
 
 @dataclass(frozen=True, slots=True)
-class Float8Codec:
+class Float8Codec(DescribedCodec):
     """The codec that scales a vector to the range of eight bits, rounds it, and says by how much it was scaled."""
 
     form: Float8 = "e4m3"  # Type of an element
-
-    name: ClassVar[str] = "fp8"
-    summary: ClassVar[str] = "every element in eight bits of floating point, with one scale"
-    source: ClassVar[str] = "OCP 8-bit Floating Point Specification 1.0; Micikevicius et al., FP8 Formats, 2022"
-    combine: ClassVar[Combination] = {"scale": "gather", "codes": "gather"}
-
-    def __post_init__(self) -> None:
-        check_options(self, self.name)
 
     def encode(self, array: Floats32) -> Payload:
         vector = float32_vector(array, self.name)

@@ -16,8 +16,9 @@ import numpy as np
 
 from s2sim.arrays import Array, Floats32
 from s2sim.errors import CodecError
-from s2sim.options import build, option_text, split_option_string
-from s2sim.registry import Registry
+from s2sim.files import own_tables
+from s2sim.options import CheckedOptions, build, option_text, split_option_string
+from s2sim.registry import Catalogue, Described, Registry
 
 Combine: TypeAlias = Literal["sum", "or", "max", "gather"]
 """How the same array of several ranks' payloads becomes one: all-reduced by an operation, or gathered side by side."""
@@ -47,6 +48,16 @@ class Codec(Protocol):
 
     def decode(self, payload: "Payload") -> Floats32:
         """Return what ``payload`` stands for, float32 of shape (n,)."""
+
+
+class DescribedCodec(Described, CheckedOptions):
+    """A codec, with what ``codecs.toml`` says of it."""
+
+    __slots__ = ()
+    catalogue = Catalogue(__name__.rpartition(".")[0], own_tables(__file__, "codecs.toml"))
+    summary: ClassVar[str]
+    source: ClassVar[str]
+    combine: ClassVar[Combination]
 
 
 def float32_vector(array: Array, owner: str) -> Floats32:
@@ -194,18 +205,7 @@ def _read_arrays(data: bytes, count: int) -> dict[str, Array]:
     return arrays
 
 
-CODECS = Registry(
-    "codec",
-    "s2sim.codecs",
-    {
-        "bitmap": "s2sim.codecs.bitmap:Bitmap",
-        "count-sketch": "s2sim.codecs.count_sketch:CountSketch",
-        "peeled-sketch": "s2sim.codecs.exact_sketch:PeeledSketchCodec",
-        "top-k": "s2sim.codecs.top_k:TopKCodec",
-        "fp16": "s2sim.codecs.floats:HalfCodec",
-        "fp8": "s2sim.codecs.floats:Float8Codec",
-    },
-)
+CODECS = Registry("codec", "s2sim.codecs", DescribedCodec.catalogue.places)
 
 
 def make_codec(text: str) -> Codec:

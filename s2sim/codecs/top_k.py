@@ -8,8 +8,8 @@ import numpy as np
 
 from s2sim.arrays import Array, Floats32, Ints
 from s2sim.codecs import bitmap, hashing
-from s2sim.codecs.payload import Combination, Payload, float32_vector
-from s2sim.errors import CodecError, OptionError
+from s2sim.codecs.payload import DescribedCodec, Payload, float32_vector
+from s2sim.errors import CodecError
 
 _SAMPLE = 1 << 12  # Magnitudes of which the smallest that can be among the largest is guessed
 
@@ -78,22 +78,14 @@ def to_pairs(positions: Ints, values: Floats32, k: int) -> dict[str, Array]:
 
 
 @dataclass(frozen=True, slots=True)
-class TopKCodec:
+class TopKCodec(DescribedCodec):
     """The codec that keeps the elements of largest magnitude as (uint32 index, float32 value) pairs.
 
     ``density`` is the fraction of the elements that is kept, in (0, 1].
     """
 
+    intervals: ClassVar = {"density": "(0, 1]"}
     density: float = 0.01
-
-    name: ClassVar[str] = "top-k"
-    summary: ClassVar[str] = "the k elements of largest magnitude, as index and value"
-    source: ClassVar[str] = "Aji and Heafield, Sparse Communication for Distributed Gradient Descent, EMNLP 2017"
-    combine: ClassVar[Combination] = {"indices": "gather", "values": "gather"}
-
-    def __post_init__(self) -> None:
-        if not 0 < self.density <= 1:
-            raise OptionError(f"top-k: density={self.density} is not in (0, 1]")
 
     def encode(self, array: Floats32) -> Payload:
         vector = float32_vector(array, self.name)

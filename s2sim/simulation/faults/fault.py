@@ -14,9 +14,11 @@ from s2sim.collectives.timing.by_message import MessageLevelRun
 from s2sim.collectives.timing.collective_run import CompletedRound
 from s2sim.collectives.timing.critical_path import CriticalPath, UncontendedRun, critical_path
 from s2sim.errors import OptionError
+from s2sim.files import own_tables
 from s2sim.network.fluid import OnLoads
 from s2sim.network.time_varying import TimeVaryingNetwork
 from s2sim.options import Time, option_text
+from s2sim.registry import Catalogue, Described
 from s2sim.topology.cluster import Cluster, fail_links, scale_rates
 from s2sim.topology.graph import Routes
 
@@ -52,10 +54,10 @@ class ActiveFault:
 
 
 @dataclass(frozen=True, slots=True)
-class Fault:
+class Fault(Described):
     """Something that goes wrong, with its options."""
 
-    name: ClassVar[str]
+    catalogue = Catalogue(__name__.rpartition(".")[0], own_tables(__file__, "faults.toml"))
     example: ClassVar[str]
     draws: ClassVar[bool] = False  # Whether it depends on a seed
     sends: ClassVar[bool] = False  # Whether it sends messages

@@ -4,7 +4,7 @@ import dataclasses
 from abc import abstractmethod
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 import simpy
@@ -27,11 +27,6 @@ _Events: TypeAlias = "Generator[simpy.Event, None, None]"
 @dataclass(frozen=True, slots=True)
 class BackgroundFault(Fault):
     """Traffic of others: messages between random ranks of different nodes, as a Poisson process."""
-
-    name: ClassVar[str] = "background"
-    example: ClassVar[str] = "background:load=0.3,size=1MiB"
-    draws: ClassVar[bool] = True
-    sends: ClassVar[bool] = True
 
     load: float
     size: Size = _SIZE
@@ -106,11 +101,6 @@ class LinkFault(Fault):
 class FailLink(LinkFault):
     """Links that nothing crosses from a moment on: messages take other ways."""
 
-    name: ClassVar[str] = "fail-link"
-    example: ClassVar[str] = "fail-link:link=leaf0.up1,at=2ms"
-    draws: ClassVar[bool] = True
-    avoided: ClassVar[bool] = True
-
     link: str
     at: Time = START
 
@@ -145,10 +135,6 @@ class FailLink(LinkFault):
 class Jitter(Fault):
     """Latency that differs from message to message: more of it, drawn from an exponential distribution."""
 
-    name: ClassVar[str] = "jitter"
-    example: ClassVar[str] = "jitter:latency=2us"
-    draws: ClassVar[bool] = True
-
     latency: Time
 
     def __post_init__(self) -> None:
@@ -177,9 +163,6 @@ class Jitter(Fault):
 @dataclass(frozen=True, slots=True)
 class SlowLink(LinkFault):
     """Links that carry less than they should, all the time or for a while."""
-
-    name: ClassVar[str] = "slow-link"
-    example: ClassVar[str] = "slow-link:link=node1.nic0.out,factor=0.5"
 
     link: str
     factor: float
@@ -221,10 +204,6 @@ class SlowLink(LinkFault):
 @dataclass(frozen=True, slots=True)
 class SlowRank(Fault):
     """A rank whose GPU work takes a factor longer, or that comes later by a delay."""
-
-    name: ClassVar[str] = "slow-rank"
-    example: ClassVar[str] = "slow-rank:rank=3,delay=1ms"
-    on_network: ClassVar[bool] = False
 
     rank: int
     factor: float | None = None
