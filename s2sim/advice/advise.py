@@ -5,7 +5,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise, product
 from operator import attrgetter
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from s2sim.advice import cells as advice
 from s2sim.advice.script import script_lines
@@ -37,9 +37,6 @@ _DENSITIES = tuple(float(f"{10 ** (-4 + step / 4):.2g}") for step in range(16))
 @dataclass(frozen=True, slots=True, repr=False)
 class Advice(ResultForm):
     """What `s2sim.advise` returns."""
-
-    answers: ClassVar[str] = "advise"
-    tabulated: ClassVar[str] = "cells"
 
     question: str
     spec: RunSpec  # The cluster and the job as they are

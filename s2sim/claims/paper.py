@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from itertools import chain
-from typing import Any, ClassVar, Literal, TypeAlias, get_args
+from typing import Any, Literal, TypeAlias, get_args
 
 from s2sim.errors import OptionError
 from s2sim.experiment import json_form, spec
@@ -109,9 +109,6 @@ class Rebuilt(json_form.JsonForm):
 @dataclass(frozen=True, slots=True, repr=False)
 class PapersResult(json_form.ResultForm):
     """What `s2sim paper` returns."""
-
-    answers: ClassVar[str] = "paper"
-    tabulated: ClassVar[str] = "papers"
 
     headline: str
     quick: bool  # Whether the short form was asked for

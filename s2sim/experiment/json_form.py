@@ -11,8 +11,8 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, Self, TypeAlias, Union, get_args, get_origin, get_type_hints
 
 from s2sim.errors import S2SimError
-from s2sim.files import read_text
-from s2sim.registry import Registry
+from s2sim.files import own_tables, read_text
+from s2sim.registry import Catalogue, Registry
 from s2sim.tables import Table, flat_scalars, table_of
 
 Schema = dict[str, Any]
@@ -87,24 +87,8 @@ def _object(value: Any) -> dict[str, Any]:
 SCHEMA_VERSION = 1
 """Of the JSON of all results; raised when a key goes or comes to mean something else, not when one is added."""
 
-RESULTS = Registry(
-    "result",
-    "s2sim.results",
-    {
-        "run": "s2sim.experiment.rows:Result",
-        "advise": "s2sim.advice.advise:Advice",
-        "topologies": "s2sim.experiment.topologies:TopologiesResult",
-        "collective": "s2sim.traffic.collective_result:CollectiveResult",
-        "against": "s2sim.validation.compare_log_result:LogComparisonResult",
-        "calibrate": "s2sim.validation.calibrate:CalibrationResult",
-        "flows": "s2sim.traffic.flows:FlowsResult",
-        "iterations": "s2sim.validation.iteration_result:IterationsResult",
-        "paper": "s2sim.claims.paper:PapersResult",
-        "regimes": "s2sim.regimes.map:RegimeMap",
-        "train": "s2sim.training.result:TrainResult",
-        "validate": "s2sim.validation.curve_result:ValidationResult",
-    },
-)
+_CATALOGUE = Catalogue("s2sim", own_tables(__file__, "results.toml"))
+RESULTS = Registry("result", "s2sim.results", _CATALOGUE.places)
 
 # Notebooks look for a method on the class, while what draws it stands above.
 _VIEWS = Registry(
@@ -126,6 +110,11 @@ class ResultForm(JsonForm):
     tabulated: ClassVar[str] = ""
     """The field that has the rows of its table; the table has one row of all fields without it."""
     schema_version: ClassVar[int] = SCHEMA_VERSION
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if row := _CATALOGUE.facts(cls):
+            cls.answers, cls.tabulated = row["name"], row.get("tabulated", "")
 
     def to_json(self) -> dict[str, Any]:
         """Return the answer with the keys that other programs rely on, and the version of these."""

@@ -173,9 +173,7 @@ class Row(JsonForm):
 class Result(ResultForm):
     """What `s2sim.run` returns."""
 
-    answers: ClassVar[str] = "run"
     more_json: ClassVar[tuple[str, ...]] = ("prices?", "recorded?")
-    tabulated: ClassVar[str] = "results"
 
     spec: RunSpec  # What was computed
     cluster: str  # The cluster in one line

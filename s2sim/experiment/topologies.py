@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any
 
 from s2sim.errors import OptionError
 from s2sim.experiment.choice import WORTHWHILE
@@ -58,9 +58,6 @@ class TopologyRow:
 @dataclass(frozen=True, slots=True, repr=False)
 class TopologiesResult(ResultForm):
     """What `s2sim.run_topologies` returns."""
-
-    answers: ClassVar[str] = "topologies"
-    tabulated: ClassVar[str] = "topologies"
 
     spec: RunSpec  # What was computed; its topology has all names between commas
     lines: tuple[str, ...]  # Which is fastest with the largest number of workers, and which is cheapest

@@ -202,8 +202,6 @@ class Wins:
 class RegimeMap(ResultForm):
     """What `s2sim.regimes.run.run_regimes` returns."""
 
-    answers: ClassVar[str] = "regimes"
-    tabulated: ClassVar[str] = "cells"
     more_json: ClassVar[tuple[str, ...]] = ("complete",)
 
     spec: RegimeSpec

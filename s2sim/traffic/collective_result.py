@@ -50,7 +50,6 @@ class OtherAlgorithm:
 class CollectiveResult(FaultedForm):
     """What `s2sim.run_collective` returns."""
 
-    answers: ClassVar[str] = "collective"
     more_json: ClassVar[tuple[str, ...]] = (
         *("faults?", "fault_effects?", "clocked_s?", "cross_check?", "terms?", "band?", "notes?", "groups?"),
         *("protocol?", "faster?", "alternatives?", "provenance?"),

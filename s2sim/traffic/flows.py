@@ -93,7 +93,6 @@ def _load_transfers(result: Mapping[str, Any]) -> networks.Transfers:
 class FlowsResult(clusters.FaultedForm):
     """What became of the transfers, in the order of the file."""
 
-    answers: ClassVar[str] = "flows"
     more_json: ClassVar[tuple[str, ...]] = ("flows", "faults?", "fault_effects?", "cross_check?", "provenance?")
 
     spec: FlowsSpec

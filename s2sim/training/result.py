@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from math import ceil, floor, inf, log10
-from typing import Any, ClassVar
+from typing import Any
 
 from s2sim.experiment import choice, json_form, progress
 from s2sim.experiment.scenario.content_hash import cluster_content, hashable_content, library_content
@@ -42,9 +42,6 @@ class TrainRow:
 @dataclass(frozen=True, slots=True, repr=False)
 class TrainResult(json_form.ResultForm):
     """The answer of `s2sim.training.run.train`."""
-
-    answers: ClassVar[str] = "train"
-    tabulated: ClassVar[str] = "rows"
 
     spec: TrainSpec
     headline: str  # Model, cluster and machines in a line

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -89,9 +89,6 @@ class Suggestion:
 @dataclass(frozen=True, slots=True, repr=False)
 class CalibrationResult(ResultForm):
     """What `s2sim.validation.calibrate.run_calibration` returns."""
-
-    answers: ClassVar[str] = "calibrate"
-    tabulated: ClassVar[str] = "points"
 
     spec: CalibrateSpec
     cluster: str

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 from statistics import median
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -195,9 +195,6 @@ class ComparedRow:
 @dataclass(frozen=True, slots=True, repr=False)
 class LogComparisonResult(ResultForm):
     """What ``s2sim collective log`` finds."""
-
-    answers: ClassVar[str] = "against"
-    tabulated: ClassVar[str] = "rows"
 
     spec: CollectiveSpec  # What was simulated, at the largest size of the log
     cluster: str

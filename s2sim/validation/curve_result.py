@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 
@@ -197,9 +197,6 @@ class LeftOut:
 @dataclass(frozen=True, slots=True, repr=False)
 class ValidationResult(ResultForm):
     """What `s2sim.validation.validate_curves.run_validation` returns."""
-
-    answers: ClassVar[str] = "validate"
-    tabulated: ClassVar[str] = "curves"
 
     what: str
     overall: Group  # As ``by_source`` and ``by_class`` of good curves without a doubt

@@ -272,9 +272,6 @@ class OverSources:
 class IterationsResult(ResultForm):
     """What `s2sim.validation.validate_iterations.validate_iterations` returns: all rows, in the order of the file."""
 
-    answers: ClassVar[str] = "iterations"
-    tabulated: ClassVar[str] = "iterations"
-
     what: str
     overall: OverSources  # Every source counts once
     by_source: tuple[SourceErrors, ...]
