@@ -5,10 +5,10 @@ from functools import cache
 
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.errors import OptionError, suggest_nearest
-from s2sim.files import data_directory, is_toml_path, read_table
+from s2sim.files import data_directory, is_toml_path, own_tables, read_table
 from s2sim.libraries.constants import HOST_LIBRARIES, load_constants
 from s2sim.libraries.gloo import HostLibraryProfile
-from s2sim.libraries.library import TIMING, TIMINGS, Library, LoweringRule, read_calibration
+from s2sim.libraries.library import TIMING, Library, LoweringRule, read_calibration
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.options import split_option_string
 from s2sim.registry import Registry
@@ -29,59 +29,17 @@ def _rules() -> dict[str, tuple[LoweringRule, ...]]:
     return rules
 
 
-_C10D = "PyTorch torch/csrc/distributed/c10d"
+def _library(name: str) -> Library:
+    tables = own_tables(__file__, "libraries.toml")
+    rules = tables[name].get("like", name)
+    facts = {key: value for key, value in (tables[rules] | tables[name]).items() if key not in ("like", "options")}
+    options = tuple((key, tuple(values)) for key, values in tables[rules].get("options", {}).items())
+    return Library(name, table=_rules()[rules], options=options, **({"in_flight": None} | facts))
 
-IDEAL = Library(
-    name="ideal",
-    summary="executes everything as asked: OR of bits, exact unequal sizes, any number in flight",
-    source="none: what a library could do at best",
-    groups=True,
-    in_flight=None,
-    table=_rules()["ideal"],
-)
-NCCL = Library(
-    name="nccl",
-    summary="no OR, no all-gather of unequal sizes; groups are one launch; one launch after another",
-    source=f"NCCL user guide: ncclDataType_t, ncclRedOp_t, group calls; {_C10D}/ProcessGroupNCCL.cpp",
-    groups=True,
-    in_flight=1,
-    options=(
-        ("or", ("bytes", "gather", "owners")),
-        ("gather", ("pad", "broadcast")),
-        (TIMING, TIMINGS),
-        ("launch", ("gpu", "node")),
-    ),
-    table=_rules()["nccl"],
-)
-RCCL = replace(
-    NCCL,
-    name="rccl",
-    summary="between AMD's GPUs, a descendant of NCCL: no OR, no all-gather of unequal sizes; groups are one launch",
-    source="RCCL documentation: its interface is NCCL's",
-)
-GLOO = Library(
-    name="gloo",
-    summary="in host memory: OR of integers, allgatherv after an exchange of sizes; no groups, two in flight",
-    source=f"{_C10D}/ProcessGroupGloo.cpp (threads = 2), ProcessGroupGlooDetail.hpp; github.com/pytorch/gloo",
-    groups=False,
-    in_flight=2,
-    staged=True,
-    options=((TIMING, TIMINGS),),
-    table=_rules()["gloo"],
-)
-MPI = Library(
-    name="mpi",
-    summary="MPI_BOR and MPI_Allgatherv, no half type; host memory unless CUDA-aware; no groups, one after another",
-    source=f"MPI 4.1 standard, chapter 6; one thread calls it in order ({_C10D}/ProcessGroupMPI.cpp, Horovod likewise)",
-    groups=False,
-    in_flight=1,
-    staged=True,
-    options=(("half", ("float32", "user-op")), ("buffers", ("host", "device")), (TIMING, TIMINGS)),
-    table=_rules()["mpi"],
-)
 
-_OWN = ("ideal", "nccl", "rccl", "gloo", "mpi")
+_OWN = tuple(own_tables(__file__, "libraries.toml"))
 LIBRARIES = Registry("library", "s2sim.libraries", {name: f"{__name__}:{name.upper()}" for name in _OWN})
+IDEAL, NCCL, RCCL, GLOO, MPI = map(_library, _OWN)
 
 
 def library_quantities(name: str) -> tuple[Quantity, ...]:
