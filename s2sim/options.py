@@ -7,6 +7,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.registry import Catalogue
 from s2sim.units import parse_size_bytes, parse_time_ps
 
 if TYPE_CHECKING:
@@ -145,7 +146,7 @@ class CheckedOptions:
     """What a dataclass of options inherits that refuses, as it is made, what types and limits do not allow."""
 
     __slots__ = ()
-    name: ClassVar[str]
+    name: ClassVar[str]  # In option strings
     minimums: ClassVar[Mapping[str, int]] = {}  # Least values of options, of sizes in bytes
     fractions: ClassVar[tuple[str, ...]] = ()  # Options that are above 0 and at most 1
     intervals: ClassVar[Mapping[str, str]] = {}  # In which other options have to be, such as ``[0, 1)``
@@ -167,6 +168,18 @@ class CheckedOptions:
             if key in given and (found := f"{other}={getattr(self, other)}".lower()) != need:
                 value = given[key]
                 raise OptionError(f"{owner}: {key}={value} changes nothing with {found}: leave it out, or give {need}")
+
+
+class Described(CheckedOptions):
+    """Options that have as their attributes the facts that a ``catalogue`` has of them; plug-ins state them."""
+
+    __slots__ = ()
+    catalogue: ClassVar[Catalogue]
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        for key, value in cls.catalogue.facts(cls).items():
+            setattr(cls, key, value)
 
 
 _hints = cache(get_type_hints)

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
-from typing import Any, ClassVar
+from typing import Any
 
 from s2sim.errors import S2SimError, S2SimWarning, unknown_name
 
@@ -65,16 +65,3 @@ class Catalogue:
         name = self._names.get(f"{cls.__module__}:{cls.__name__}")
         row = {} if name is None else {"name": name, **self.rows[name]}
         return {key: tuple(value) if isinstance(value, list) else value for key, value in row.items() if key != "class"}
-
-
-class Described:
-    """What inherits as its attributes the facts that a ``catalogue`` has of it; classes of plug-ins state them."""
-
-    __slots__ = ()
-    catalogue: ClassVar[Catalogue]
-    name: ClassVar[str]  # In option strings
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        super().__init_subclass__(**kwargs)
-        for key, value in cls.catalogue.facts(cls).items():
-            setattr(cls, key, value)

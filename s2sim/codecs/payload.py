@@ -17,8 +17,8 @@ import numpy as np
 from s2sim.arrays import Array, Floats32
 from s2sim.errors import CodecError
 from s2sim.files import own_tables
-from s2sim.options import CheckedOptions, build, option_text, split_option_string
-from s2sim.registry import Catalogue, Described, Registry
+from s2sim.options import Described, build, option_text, split_option_string
+from s2sim.registry import Catalogue, Registry
 
 Combine: TypeAlias = Literal["sum", "or", "max", "gather"]
 """How the same array of several ranks' payloads becomes one: all-reduced by an operation, or gathered side by side."""
@@ -50,7 +50,7 @@ class Codec(Protocol):
         """Return what ``payload`` stands for, float32 of shape (n,)."""
 
 
-class DescribedCodec(Described, CheckedOptions):
+class DescribedCodec(Described):
     """A codec, with what ``codecs.toml`` says of it."""
 
     __slots__ = ()

@@ -17,8 +17,8 @@ from s2sim.collectives.schedules.overheads import Overheads
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import OptionError
 from s2sim.files import own_tables
-from s2sim.options import CheckedOptions, option_text
-from s2sim.registry import Catalogue, Described
+from s2sim.options import Described, option_text
+from s2sim.registry import Catalogue
 from s2sim.topology.cluster import Cluster
 from s2sim.units import format_bytes
 
@@ -143,7 +143,7 @@ def schedule_of(demand: Demand, algorithm: str, stage: Stage, *, helpers: int = 
     return Schedule(demand, algorithm, stage, helpers)
 
 
-class DescribedAlgorithm(Described, CheckedOptions):
+class DescribedAlgorithm(Described):
     """An algorithm, a frozen dataclass of options, with what ``algorithms.toml`` says of it."""
 
     __slots__ = ()

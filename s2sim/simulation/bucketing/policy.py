@@ -10,7 +10,7 @@ import numpy as np
 
 from s2sim.arrays import Ints, Mask
 from s2sim.files import own_tables
-from s2sim.options import CheckedOptions, build, option_text, split_option_string
+from s2sim.options import Described, build, option_text, split_option_string
 from s2sim.reducers.script import (
     AwaitGradient,
     Call,
@@ -22,7 +22,7 @@ from s2sim.reducers.script import (
     join_recordings,
     representative_ranks,
 )
-from s2sim.registry import Catalogue, Described, Registry
+from s2sim.registry import Catalogue, Registry
 
 Exchange: TypeAlias = Callable[[int], int]
 
@@ -57,7 +57,7 @@ class Bucket:
 
 
 @dataclass(frozen=True, slots=True)
-class Discipline(Described, CheckedOptions):
+class Discipline(Described):
     """How gradients are exchanged. A discipline is a dataclass of its options, with defaults."""
 
     catalogue = Catalogue(__name__.rpartition(".")[0], own_tables(__file__, "disciplines.toml"))

@@ -17,8 +17,8 @@ from s2sim.errors import OptionError
 from s2sim.files import own_tables
 from s2sim.network.fluid import OnLoads
 from s2sim.network.time_varying import TimeVaryingNetwork
-from s2sim.options import Time, option_text
-from s2sim.registry import Catalogue, Described
+from s2sim.options import Described, Time, option_text
+from s2sim.registry import Catalogue
 from s2sim.topology.cluster import Cluster, fail_links, scale_rates
 from s2sim.topology.graph import Routes
 
