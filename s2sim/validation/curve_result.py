@@ -41,22 +41,16 @@ def in_interval(bands: PredictionErrors, run: RunClass, source: str, point: Poin
 
 def by_size(curves: "Sequence[CurveErrors]") -> "tuple[SizeErrors, ...]":
     """Return the errors of points of some curves by sizes of two octaves."""
-    bands, found = shipped_error_model(), dict[int, dict[str, list[float]]]()
-    held: dict[int, list[bool]] = {}
-    for curve in curves:
-        for point in curve.points:
-            if point.predicted_s:
-                place = (point.size_bytes.bit_length() - 1) // 2
-                errors = found.setdefault(place, {}).setdefault(curve.id, [])
-                errors.append(float(np.log(point.predicted_s / point.measured_s)))
-                if curve.run is not None:
-                    held.setdefault(place, []).append(in_interval(bands, curve.run, curve.source, point))
-    rows = []
-    for place, errors_of in sorted(found.items()):
-        sizes = [float(np.median(np.abs(errors))) for errors in errors_of.values()]
-        _, median, p90, bias = error_statistics(sizes, [float(np.median(errors)) for errors in errors_of.values()])
-        share = float(np.mean(held[place])) if place in held else None
-        rows.append(SizeErrors(4**place, 4 ** (place + 1), sum(map(len, errors_of.values())), median, p90, bias, share))
+    bands, rows = shipped_error_model(), []
+    pairs = [(curve, point) for curve in curves for point in curve.points if point.predicted_s]
+    for place, own in sorted(group_by(pairs, lambda pair: (pair[1].size_bytes.bit_length() - 1) // 2).items()):
+        by_curve = group_by(own, lambda pair: pair[0].id).values()
+        errors = [np.log([point.predicted_s / point.measured_s for _, point in each]) for each in by_curve]
+        sizes, signed = ([float(np.median(each)) for each in of] for of in (map(np.abs, errors), errors))
+        _, median, p90, bias = error_statistics(sizes, signed)
+        held = [in_interval(bands, curve.run, curve.source, point) for curve, point in own if curve.run is not None]
+        share = float(np.mean(held)) if held else None
+        rows.append(SizeErrors(4**place, 4 ** (place + 1), len(own), median, p90, bias, share))
     return tuple(rows)
 
 
