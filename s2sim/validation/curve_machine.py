@@ -171,19 +171,16 @@ def machine_shape(machine: MeasuredMachine) -> ClusterShape:
     return parse_shape({field.field: field for field in fields}, Path(machine.id))
 
 
-class MachineClusters:
-    """Clusters of machines by the hardware catalogue, built once for those that differ in nothing but their name."""
+def machine_timer(machine: MeasuredMachine, known: dict[object, Timer]) -> Timer:
+    """Return the timer of a machine's cluster, without a library; `S2SimError` where something is not known.
 
-    def __init__(self) -> None:
-        self._timers: dict[object, Timer] = {}
-
-    def timer(self, machine: MeasuredMachine) -> Timer:
-        """Return the timer of a machine's cluster, without a library; `S2SimError` where something is not known."""
-        shape = machine_shape(machine)
-        key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), machine.ranks
-        if key not in self._timers:
-            self._timers[key] = Timer(build_cluster(shape, machine.ranks))
-        return self._timers[key]
+    ``known`` keeps one for all machines that differ in nothing but their name.
+    """
+    shape = machine_shape(machine)
+    key = str([(item.field, item.value) for item in shape.quantities if item.field != "name"]), machine.ranks
+    if key not in known:
+        known[key] = Timer(build_cluster(shape, machine.ranks))
+    return known[key]
 
 
 def _pcie(

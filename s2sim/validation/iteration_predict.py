@@ -30,7 +30,7 @@ from s2sim.simulation.iteration import replay_iterations
 from s2sim.topology.hardware import Gpu, find_gpu_name, load_gpu
 from s2sim.units import PS_PER_S
 from s2sim.validation import iteration_machine
-from s2sim.validation.curve_machine import MachineClusters
+from s2sim.validation.curve_machine import machine_timer
 from s2sim.validation.iteration_result import MeasuredIterationRow
 from s2sim.validation.node_files import names
 
@@ -129,14 +129,14 @@ class IterationPredictor:
     """Predicts rows; equal clusters are built once."""
 
     def __init__(self) -> None:
-        self._clusters = MachineClusters()
+        self._timers: dict[object, Timer] = {}
 
     def predict(self, row: MeasuredIterationRow) -> Prediction:
         """Return the prediction of a row; `S2SimError` says why there is none."""
         name = _GLOO if _GLOO in row.notes.lower() else _NCCL
         library = _library(name, iteration_machine.software_of(row.source).nccl)
         machine = iteration_machine.row_machine(row)
-        timer = self._clusters.timer(machine).with_profile(library.profile)
+        timer = machine_timer(machine, self._timers).with_profile(library.profile)
         gpu_name = find_gpu_name(machine.gpu_model)
         if gpu_name is None:
             raise S2SimError(f"the GPU {row.gpu!r} is not in the hardware catalogue")

@@ -30,7 +30,7 @@ from s2sim.validation.curve import (
     resampled,
     resolve_curves_folder,
 )
-from s2sim.validation.curve_machine import MachineClusters, machine_library
+from s2sim.validation.curve_machine import machine_library, machine_timer
 from s2sim.validation.harness import NOT_YET, folder_name, in_turn, origin_of
 
 # A schedule slower than the fastest by this factor is not the fastest with other constants either.
@@ -50,7 +50,7 @@ class CurvePredictor:
     """Predicts curves; equal machines are built once."""
 
     def __init__(self) -> None:
-        self._clusters = MachineClusters()
+        self._timers: dict[object, Timer] = {}
 
     def times_s(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> list[float]:
         """Return the predicted time of each size in seconds; `S2SimError` says why there is none."""
@@ -69,12 +69,13 @@ class CurvePredictor:
 
     def run_class(self, machine: MeasuredMachine) -> RunClass | None:
         """Return the class of a machine's collective."""
-        return run_class(self._clusters.timer(machine).cluster, machine_library(machine), collective_kind(machine))
+        cluster = machine_timer(machine, self._timers).cluster
+        return run_class(cluster, machine_library(machine), collective_kind(machine))
 
     def _timer_and_demands(self, machine: MeasuredMachine, sizes_bytes: Sequence[int]) -> tuple[Timer, list[Demand]]:
         kind = collective_kind(machine)
         algorithm = requested_algorithm(machine, kind)
-        base = self._clusters.timer(machine)
+        base = machine_timer(machine, self._timers)
         if algorithm != AUTO:
             make_algorithm(algorithm, kind)
         timer = Timer(base.cluster, algorithm, base.ways, machine_library(machine))
