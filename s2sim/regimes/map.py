@@ -32,6 +32,7 @@ ROWS, WIDTH = 37500, 16
 
 # The fields of the topology that the map varies.
 RATE_FIELD, LATENCY_FIELD = "nic.rate", "nic.latency"
+_VARIED = {RATE_FIELD: "--rate", LATENCY_FIELD: "--latency"}
 
 
 def default_reducers(max_error: float = MAX_ERROR, *, prefetch: bool = False) -> tuple[str, ...]:
@@ -85,10 +86,8 @@ class RegimeSpec(JsonForm):
             if not getattr(self, name):
                 raise OptionError(f"{flag} was given no value: give one or several, separated by commas")
         for override in self.overrides:
-            name = override.partition("=")[0].strip()
-            if name in (RATE_FIELD, LATENCY_FIELD):
-                flag = "--rate" if name == RATE_FIELD else "--latency"
-                raise OptionError(f"--set {override} is what the map varies: give its values by {flag}")
+            if varied := _VARIED.get(override.partition("=")[0].strip()):
+                raise OptionError(f"--set {override} is what the map varies: give its values by {varied}")
         if DENSE not in self.reducers:
             raise OptionError(f"dense, which the others are compared with, is missing from {', '.join(self.reducers)}")
 
