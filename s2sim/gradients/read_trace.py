@@ -286,5 +286,5 @@ def open_trace(path_or_name: str | Path) -> Trace:
     if text and os.path.exists(text):  # noqa: PTH110  (as above)
         raise TraceError(f"{text} is a file; a trace is a directory (import a file with 's2sim trace import {text}')")
     if os.sep in text or "/" in text:
-        raise TraceError(f"there is no trace directory {text}; record one with 's2sim trace record', a job of your own with s2sim.pytorch.JobRecorder")
+        raise TraceError(f"there is no trace directory {text}; 's2sim trace record' or a JobRecorder makes one")
     raise unknown_name("trace", text, shipped)

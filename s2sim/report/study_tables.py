@@ -202,6 +202,10 @@ def topologies_screen(result: TopologiesResult) -> Screen:
     return Screen(result.lines, [grid], [*of_some, *of_all], result.lines)
 
 
+def _speedup_text(factor: float | None) -> str:
+    return fmt.factor_text(inf if factor is None else factor)
+
+
 def advice_screen(result: Advice) -> Screen:
     """Return the answer, the cells that it rests on, and how many were looked at."""
     cells, currency = result.cells, result.currency
@@ -214,7 +218,7 @@ def advice_screen(result: Advice) -> Screen:
         number_column("workers", lambda cell: str(cell.workers)) if scaled else None,
         text_column("reducer", lambda cell: cell.reducer),
         number_column("time", lambda cell: format_seconds(cell.time_s)),
-        number_column("speed-up\non dense", lambda cell: fmt.factor_text(inf if cell.speedup_vs_dense is None else cell.speedup_vs_dense)),
+        number_column("speed-up\non dense", lambda cell: _speedup_text(cell.speedup_vs_dense)),
         _samples_column(cells),
         number_column("error", lambda cell: "exact" if cell.exact else fmt.error_text(cell.relative_l2)),
         number_column("efficiency", lambda cell: format_percent(cell.efficiency or 0.0)) if efficient else None,

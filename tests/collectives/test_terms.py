@@ -19,7 +19,7 @@ from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.errors import S2SimError
 from s2sim.files import data_directory
 from s2sim.libraries import constants as constants_file
-from s2sim.libraries import message_latency
+from s2sim.libraries import message_latency, nccl
 from s2sim.libraries.constants import read_constants
 from s2sim.libraries.lowering_tables import LIBRARIES, choose_library
 from s2sim.libraries.nccl import NcclProfile
@@ -177,6 +177,7 @@ def change_constant(name, factor, monkeypatch):
     monkeypatch.setattr(constants_file, "read_toml", lambda *_: tables)
     changed_constants = read_constants(path)
     monkeypatch.setattr(message_latency, "load_constants", lambda *_: changed_constants)
+    nccl._message_overheads.cache_clear()  # By profiles, which have the name of constants alone
 
 
 def test_hops_of_a_ring_are_counted_on_the_mean_around_it():

@@ -90,7 +90,7 @@ def test_an_algorithm_that_is_asked_for_comes_before_the_choice_of_the_library(c
     assert timed.duration_ps == simulate_ps(timed.schedule, cluster)
     # Without a choice of its own it is as without a library.
     gather = Timer(cluster, profile=Toy()).time(Demand("all_gather", (1000,) * WORKERS, 4))
-    assert gather.why == "what libraries run for all_gather"
+    assert gather.why == "what libraries commonly run for all_gather"
     # Three rounds of 4,000 bytes a message.
     assert gather.duration_ps == 20 * US + 3 * (4 * US + 8000 * 100)
 
