@@ -90,6 +90,7 @@ _MOST_BYTES = 2**28
 _KEYS = ("kind", "topology", "workers", "size_bytes", "reducer", "algorithm", "name", "curve", "step")
 # They name no row where all rows of a result have the same, and those of the other another one.
 _SETTINGS = ("topology", "workers", "size_bytes")
+_COMPARED = (".time_s.total", ".time_s.iteration", ".speedup_vs_dense")
 _IGNORED, _HASH, _INPUTS = ("environment", "s2sim"), "sha256", ".provenance.inputs."
 
 
@@ -151,8 +152,8 @@ def diff_command(*, a: str, b: str, most: int = 30) -> None:
             output.show_line(f"No {title}.")
             continue
         # Sentences follow from figures; --csv has them too.
-        numbers = [row for row in table.rows if row["b_over_a"] is not None]
-        ordered = sorted(numbers, key=_change, reverse=True) if table is figures else list(table.rows)
+        numbers = [row for row in table.rows if row["b_over_a"] is not None or row["where"] == "verdict.best"]
+        ordered = sorted(numbers, key=_place) if table is figures else list(table.rows)
         if ordered:
             output.show_grids([table_grid(Table(table.columns, tuple(ordered[:most])), title)])
         if left := len(table.rows) - min(most, len(ordered)):
@@ -161,9 +162,11 @@ def diff_command(*, a: str, b: str, most: int = 30) -> None:
             )
 
 
-def _change(row: dict[str, Any]) -> float:
-    ratio: float = abs(row["b_over_a"])
-    return ratio if ratio >= 1 or ratio == 0 else 1 / ratio
+def _place(row: dict[str, Any]) -> tuple[int, float]:
+    """Return what orders figures: the answer, times that reducers are compared by, others by how much they change."""
+    name, ratio = row["where"], abs(row["b_over_a"] or 0.0)
+    first = 0 if name == "verdict.best" else 1 if name == "time_s" or name.endswith(_COMPARED) else 2
+    return first, -(ratio if ratio >= 1 or ratio == 0 else 1 / ratio)
 
 
 def _read(path: str) -> dict[str, Any]:

@@ -240,6 +240,9 @@ class ClusterSpec(JsonForm, StrictFields):
         """Return the spec of a JSON value, or of a saved result's ``spec``; `S2SimError` names every wrong field."""
         if isinstance(value, dict) and isinstance(value.get("spec"), dict):
             value = value["spec"]
+        if isinstance(value, dict) and len(others := value.keys() - {each.name for each in fields(cls)}) > 2:
+            named = ", ".join(sorted(others)[:3])
+            raise S2SimError(f"{origin} is not a {cls.what} spec but that of another command: it has {named}")
         return validated(cls, value, f"{origin} is not a {cls.what} spec")
 
     @classmethod

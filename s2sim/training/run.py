@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from s2sim.errors import S2SimError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.files import replace_file
@@ -125,6 +125,11 @@ class SeedTrainings:
         history = CurveHistory(**(kept["history"] if kept else {}))
         if kept is not None:
             trainer.restore(kept["trainer"])
+            if trainer.steps > spec.steps:
+                raise OptionError(
+                    f"--steps {spec.steps}: the checkpoint {path} is of step {trainer.steps}: give as many or more, or "
+                    "another --out"
+                )
             progress.advance(trainer.steps)
         self._growing = (fitting.option_string, history)
         clock = step_clock(wanted.cluster_scenario, wanted.machines, fitting.reducer, spec.workers, facts.compute_ps)

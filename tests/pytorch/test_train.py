@@ -105,6 +105,9 @@ def test_checkpoints_are_not_mixed(tmp_path):
         train(replace(short, workers=3), out=tmp_path, resume=True)
     with pytest.raises(OptionError, match="add --out FOLDER"):
         train(short, resume=True)
+    train(short, out=tmp_path / "more")
+    with pytest.raises(OptionError, match="is of step 2: give as many or more"):
+        train(replace(short, steps=1), out=tmp_path / "more", resume=True)
     file = next(tmp_path.glob("*.npz"))
     file.write_bytes(b"no checkpoint")
     with pytest.raises(S2SimError, match="cannot be read"):
