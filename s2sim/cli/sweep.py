@@ -93,11 +93,19 @@ def _show_plan(study: str, out: str, part: tuple[int, int], processes: int) -> N
     output.show_lines([f"Refused: cell {cell.number}: {cell.problem}" for cell in refused[:3]])
 
 
+# Lines of a table on a terminal.
+_MOST_SHOWN, _MOST_REFUSALS = 60, 5
+
+
 def _show_end(result: "SweepResult", html: str | None, *, quiet: bool) -> None:
     if html is not None:
         output.write_text(_page(result.table, result.table, result.axes), html)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(result.counts.items()))
     output.show_line(f"{sum(result.counts.values())} cells: {counts}.")
+    if result.counts.keys() - {"done", "missing"}:
+        reasons = dict.fromkeys(row["reason"] for row in result.table.rows if row["state"] not in ("done", "missing"))
+        for reason in [*reasons][:_MOST_REFUSALS]:
+            output.show_line(f"Refused: {reason}.")
     if not quiet:
         output.show_line(f"s2sim results {result.path.parent} shows them; --csv FILE writes a row a cell and reducer.")
 
@@ -108,10 +116,6 @@ def _page(shown: Table, rows: Table, axes: Sequence[str], value: str | None = No
     from s2sim.report.screens import page, table_report
 
     return page(table_report(shown, sweep_charts(rows, axes, value, colour), output.own_command()))
-
-
-# Lines of a table on a terminal.
-_MOST_SHOWN, _MOST_REFUSALS = 60, 5
 
 
 @options_from(RunSpec, topology="fat-tree", workers="16")

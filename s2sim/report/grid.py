@@ -224,5 +224,5 @@ def scalar_text(column: str, value: Any) -> str:
     if column.endswith("_s"):
         return format_seconds(value)
     if column.endswith("_Bps"):
-        return format_rate(value)
+        return f"{format_bytes(value)}/s" if column.endswith("bw_Bps") else format_rate(value)
     return format_bytes(value) if "bytes" in column else f"{value:.4g}"

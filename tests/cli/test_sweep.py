@@ -199,3 +199,14 @@ def test_a_chart_has_medians_and_ranges_in_the_unit_of_the_column():
     assert line.x == pytest.approx((1.0, 25.0))
     assert (line.y, line.low, line.high) == ((2.0, 2.0), (1.0, 2.0), (3.0, 2.0))
     assert (chart.x, chart.log_x, chart.log_y) == ("rate (Gbps)", True, False)
+
+
+def test_why_cells_are_refused_is_said_where_they_are_counted(tmp_path, s2sim):
+    study = """what = "collective"
+base = { kind = "all_reduce", topology = "single-switch", size = "1KiB", workers = 2 }
+axes = { algorithm = ["ring", "nosuch"] }
+"""
+    (tmp_path / "study.toml").write_text(study)
+    lines = s2sim("sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--jobs", "1")[1].splitlines()
+    assert lines[0] == "2 cells: 1 done, 1 refused."
+    assert lines[1].startswith("Refused: unknown algorithm 'nosuch' (known: ")
