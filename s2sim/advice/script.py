@@ -75,12 +75,12 @@ def _hook_lines(text: str, library: str, *, measured: bool) -> list[str]:
     except OptionError as error:
         return [f"# no hook: {error}"]
     name, given = resolved_options(text)
-    own, options = set(given) - {"ef", "collective"}, reducer.options()
-    if name == "dense" and options["dtype"] == "fp32" and own <= {"dtype", "cast"}:
+    own, options = set(given) - {"ef", "collective", "cast"}, reducer.options()
+    if name == "dense" and options["dtype"] == "fp32" and own <= {"dtype"}:
         return []
     hook = f"{options.get('dtype', 'fp16')}_compress_hook"
     # In bfloat16 PyTorch's own refuses other libraries.
-    if name in ("fp16", "dense") and own <= {"dtype", "cast"} and (hook.startswith("fp16") or library in _NCCL):
+    if name in ("fp16", "dense") and own <= {"dtype"} and (hook.startswith("fp16") or library in _NCCL):
         return [f"{_HOOKS}.default_hooks import {hook}", f"model.register_comm_hook(None, {hook})"]
     if name == "powersgd" and own <= {"rank", "min_compression", "reuse_query"} and options["ef"] is True:
         return [

@@ -127,7 +127,7 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
     if choice.decision == "do not compress":
         compared = "" if exact else "that was compared "
         if hidden is not None and baseline.unbeatable:
-            fastest_s = min(each.time_s for each in candidates)
+            fastest_s = min(each.time_s for each in candidates if each.rejected is None)
             share = max(exposed_share(dense), 1 - fastest_s / baseline.time_s)
             left = f", and {share:.1%} of an iteration is left to gain" if share >= _LISTED_SHARE else ""
             return f"Do not compress: {hidden}{left}."

@@ -50,6 +50,15 @@ def test_a_gain_too_small_to_tell_is_no_doubt_where_nothing_is_left_to_gain():
     assert "hides 99% of its communication behind backward, and 0.6% of an iteration" in verdict.lines[0]
 
 
+def test_what_is_left_to_gain_is_no_less_than_a_row_gains_and_counts_none_that_is_rejected():
+    dense = iterating("dense", exposed=0.002, hidden=0.2, waiting=0.0)
+    # Compute that communication slows less is a gain beside what is exposed; 3 ms of 358 are 0.8 %.
+    quicker = iterating("fp16", exposed=0.0, waiting=-0.001)
+    assert "and 0.8% of an iteration is left to gain" in verdict_of(dense, quicker).lines[0]
+    rejected = replace(quicker, estimates="weights")
+    assert "and 0.6% of an iteration is left to gain" in verdict_of(dense, rejected).lines[0]
+
+
 def test_where_much_is_exposed_a_small_gain_stays_undecided():
     verdict = verdict_of(iterating("dense", exposed=0.02, hidden=0.2), iterating("fp16", exposed=0.0199))
     assert verdict.decision == "undecided"
