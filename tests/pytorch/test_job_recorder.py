@@ -260,8 +260,10 @@ def test_buckets_are_those_of_the_job(size, discipline):
     assert RecordedJob(0.1, 2, "h", "CPU", "2", size).discipline == discipline
 
 
+# PyTorch alone, in a script without a recorder, sometimes aborts as the interpreter ends ("terminate called without an
+# active exception"): programs end once all is checked and written.
 PROGRAM = """
-import sys, torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
 from torch import nn
 from s2sim.pytorch import JobRecorder
 dist.init_process_group("gloo")
@@ -276,6 +278,7 @@ with JobRecorder(ddp, sys.argv[1], batch=3, steps=1) as recorder:
         optimizer.zero_grad()
         recorder.step()
 dist.destroy_process_group()
+os._exit(0)
 """
 
 
@@ -294,7 +297,7 @@ def test_ranks_keep_what_they_had_before_it_was_reduced(tmp_path):
 
 
 WITH_BUFFERS = """
-import sys, torch, torch.distributed as dist
+import os, sys, torch, torch.distributed as dist
 from contextlib import nullcontext
 from torch import nn
 from s2sim.pytorch import JobRecorder
@@ -325,6 +328,7 @@ alone = how.startswith("alone")
 recorded = train(lambda ddp: JobRecorder(ddp, sys.argv[1], batch=8, steps=3, alone=alone, network=True))
 assert all(map(torch.equal, plain, recorded)), how
 dist.destroy_process_group()
+os._exit(0)
 """
 
 
