@@ -43,8 +43,8 @@ class Candidate:
 
     @property
     def loss(self) -> float:
-        """What it loses, to be compared: rounding is nothing."""
-        return 0.0 if self.exact else self.error or 0.0
+        """What it loses, to be compared: to the two digits that errors are printed with; rounding is nothing."""
+        return 0.0 if self.exact else float(f"{self.error or 0.0:.2g}")
 
     def gains_on(self, other: "Candidate") -> bool:
         """Return whether it is faster by more than the model can err."""

@@ -17,7 +17,7 @@ from s2sim.experiment.choice import (
 )
 from s2sim.experiment.row_parts import Judgement
 from s2sim.experiment.rows import Row
-from s2sim.units import format_ratio, format_seconds
+from s2sim.units import format_seconds
 
 
 class Reason(NamedTuple):
@@ -68,7 +68,7 @@ def _explain(
         doubted = "its extrapolation" if "gradients" in each.doubted else each.doubted
         small = "less than 1%" if each.doubt <= WORTHWHILE else f"less than {doubted} may be off"
         return Reason(f"gains {small} on dense", needed, faster)
-    accepted = f"--max-error {format_ratio(each.loss, 2)} or more"
+    accepted = f"--max-error {_round_up(each.error or 0.0):g} or more"
     without = choice.without
     if each is choice.best:
         return Reason("chosen", needed, None)
@@ -81,6 +81,16 @@ def _explain(
     if dominator is None and each.time_s <= best.time_s and each.loss > best.loss:
         return Reason(f"more error than {best.name}", needed, accepted)
     return _lost_to(each, candidates, best, dominator, dense)
+
+
+def _round_up(error: float) -> float:
+    """Return an error to two digits, of which it is no more.
+
+    >>> _round_up(0.000231)
+    0.00024
+    """
+    rounded = float(f"{error:.2g}")
+    return rounded if rounded >= error else float(f"{error * 1.05:.2g}")
 
 
 def _lost_to(
