@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import Any, overload
 
 import numpy as np
 
@@ -27,8 +28,12 @@ _SPARSE_BYTES = 0.1
 _SMALL_BYTES = 1 << 10  # Bytes of a bitmap that is unpacked in less time than its non-zero bytes are found
 
 
-def bitmap_bytes(n: int) -> int:
-    """Return the bytes of a bitmap of ``n`` elements.
+@overload
+def bitmap_bytes(n: int) -> int: ...
+@overload
+def bitmap_bytes(n: Ints) -> Ints: ...
+def bitmap_bytes(n: Any) -> Any:
+    """Return the bytes of a bitmap of ``n`` elements, or of several.
 
     >>> bitmap_bytes(9)
     2

@@ -10,7 +10,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import reduce_once
-from s2sim.reducers.script import Work
+from s2sim.reducers.script import Work, chunk_bounds
 from s2sim.reducers.shared import row_sparse as cost
 from s2sim.reducers.shared.row_sparse import key_bytes, pack_tables, sum_tables, unpack_tables
 from s2sim.reducers.shared.sparse_split import RowOwners
@@ -160,6 +160,24 @@ def test_messages_come_back(held, count):
     for found, original in zip(unpack_tables(message, [(count, 2)] * len(held)), tables, strict=True):
         assert np.array_equal(found.rows, original.rows)
         assert np.array_equal(found.values, original.values)
+
+
+@given(held=st.lists(st.integers(0, 90), min_size=1, max_size=3), count=st.integers(90, 2000), parts=st.integers(1, 40))
+def test_messages_of_parts_are_those_of_each_part_and_all_come_back(held, count, parts):
+    generator = np.random.default_rng(count)
+    # The first rows are held by most, so that some parts are lists and some are bitmaps.
+    tables = [random_table(generator, (count, 2), shared=0, own=rows) for rows in held]
+    tables[0] = table(np.arange(count // 3), np.ones((count // 3, 2)), (count, 2))
+    cuts = chunk_bounds(count, parts)
+    split = list(zip(*(cost.split_table(each, cuts) for each in tables), strict=True))
+    messages = cost.pack_parts(tables, [cuts] * len(tables), "fp16")
+    for message, own in zip(messages, split, strict=True):
+        assert all(map(np.array_equal, message, pack_tables(own, "fp16")))
+    found = cost.unpack_messages(messages, [[each.shape for each in own] for own in split])
+    for own, expected in zip(found, split, strict=True):
+        for each, original in zip(own, expected, strict=True):
+            assert np.array_equal(each.rows, original.rows)
+            assert np.array_equal(each.values, original.values.astype(np.float16))
 
 
 def test_sums_are_in_rank_order_and_overflow_is_an_error():

@@ -6,12 +6,13 @@ max, or one float32 with a sum, as in the S2 authors' published code.
 """
 
 from collections.abc import Iterable, Sequence
+from itertools import compress, pairwise
 from math import prod
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias, overload
 
 import numpy as np
 
-from s2sim.arrays import Array, Bits, Ints
+from s2sim.arrays import Array, Bits, Ints, Mask
 from s2sim.codecs.bitmap import bitmap_bytes, pack_positions, unpack_positions
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import S2SimError
@@ -120,7 +121,11 @@ def check_rows(count: int) -> None:
         raise S2SimError(f"a table of {count} rows has more than {_MAX_ROWS}: split it into several layers")
 
 
-def uses_key_list(rows: int, count: int) -> bool:
+@overload
+def uses_key_list(rows: int, count: int) -> bool: ...
+@overload
+def uses_key_list(rows: Ints, count: Ints) -> Mask: ...
+def uses_key_list(rows: Any, count: Any) -> Any:
     """Return whether the keys of ``rows`` rows of a table of ``count`` are a list; else they are a bitmap."""
     return rows * INDEX_BYTES <= bitmap_bytes(count)
 
@@ -136,26 +141,67 @@ def key_bytes(rows: int, count: int) -> int:
 
 def pack_tables(tables: Sequence[RowSparse], held: GradientDtype = "fp32") -> Message:
     """Return the stored rows of some tables as one message, with values of the gradient dtype."""
-    keys = [np.array([len(table.rows) for table in tables], "<u4").view(np.uint8)]
-    for table in tables:
-        count = table.shape[0]
-        check_rows(count)
-        is_list = uses_key_list(len(table.rows), count)
-        keys.append(table.rows.astype("<u4").view(np.uint8) if is_list else pack_positions(table.rows, count))
-    return np.concatenate(keys), pack_values(tables, held)
+    if not tables:
+        return np.empty(0, np.uint8), pack_values((), held)
+    return pack_parts(tables, [np.array([0, table.shape[0]]) for table in tables], held)[0]
 
 
-def unpack_tables(message: Message, shapes: Sequence[tuple[int, ...]]) -> list[RowSparse]:
+def pack_parts(tables: Sequence[RowSparse], cuts: Sequence[Ints], held: GradientDtype = "fp32") -> list[Message]:
+    """Return a message for each part of some tables, of the rows between ``cuts`` of each, numbered from 0.
+
+    Cuts are int64 of shape (parts + 1,). Each message is that of `pack_tables` for the parts of `split_table`.
+    """
+    stored, keys, values = [], [], []
+    for table, begins in zip(tables, cuts, strict=True):
+        check_rows(table.shape[0])
+        bounds, packed = np.searchsorted(table.rows, begins), bitmap_bytes(np.diff(begins))
+        counts, places = np.diff(bounds), np.cumsum(packed) - packed
+        is_list = uses_key_list(counts, np.diff(begins))
+        rows = table.rows - np.repeat(begins[:-1], counts)
+        listed, bits = rows.astype("<u4").view(np.uint8), np.empty(0, np.uint8)
+        if not is_list.all():
+            bits = pack_positions(rows + np.repeat(8 * places, counts), 8 * int(packed.sum()))
+        ends = zip(is_list.tolist(), pairwise((4 * bounds).tolist()), places.tolist(), packed.tolist(), strict=True)
+        keys.append([listed[first:stop] if one else bits[at : at + size] for one, (first, stop), at, size in ends])
+        own = round_to_dtype(table.values.reshape(-1), held)
+        values.append([own[first:stop] for first, stop in pairwise((bounds * table.width).tolist())])
+        stored.append(counts)
+    header = np.stack(stored, axis=1).astype("<u4").view(np.uint8)
+    columns = zip(header, zip(*keys, strict=True), zip(*values, strict=True), strict=True)
+    return [(np.concatenate([head, *of_tables]), np.concatenate(own)) for head, of_tables, own in columns]
+
+
+def unpack_messages(messages: Sequence[Message], shapes: Sequence[Sequence[tuple[int, ...]]]) -> list[Tables]:
+    """Return the tables of each of some messages, the inverse of `pack_tables` for tables of ``shapes`` of each."""
+    if not shapes[0]:
+        return [[] for _ in messages]
+    header = np.stack([keys[: COUNT_BYTES * len(shapes[0])] for keys, _ in messages]).view("<u4").astype(np.int64)
+    begins, columns = np.full(len(messages), COUNT_BYTES * len(shapes[0])), []
+    for counts, own_shapes in zip(header.T, zip(*shapes, strict=True), strict=True):
+        sizes = np.array([shape[0] for shape in own_shapes])
+        packed, is_list = bitmap_bytes(sizes), uses_key_list(counts, sizes)
+        lengths = np.where(is_list, INDEX_BYTES * counts, packed)
+        spans = zip(messages, begins.tolist(), (begins + lengths).tolist(), strict=True)
+        keys = [own[first:stop] for (own, _), first, stop in spans]
+        rows, listed = np.empty(counts.sum(), np.int64), np.repeat(is_list, counts)
+        if is_list.any():
+            rows[listed] = np.concatenate(list(compress(keys, is_list))).view("<u4")
+        if not is_list.all():
+            bits, packed = np.concatenate(list(compress(keys, ~is_list))), packed[~is_list]
+            places = np.repeat(8 * (np.cumsum(packed) - packed), counts[~is_list])
+            rows[~listed] = unpack_positions(bits, 8 * len(bits)) - places
+        columns.append([rows[first:stop] for first, stop in pairwise([0, *np.cumsum(counts).tolist()])])
+        begins += lengths
+    rows_of = zip(*columns, strict=True)
+    return [
+        _with_packed_values(values, zip(rows, own, strict=True))
+        for (_, values), rows, own in zip(messages, rows_of, shapes, strict=True)
+    ]
+
+
+def unpack_tables(message: Message, shapes: Sequence[tuple[int, ...]]) -> Tables:
     """Return the rows of a message, the inverse of `pack_tables` for tables of these shapes."""
-    header, values = message
-    start = COUNT_BYTES * len(shapes)
-    supports = []
-    for stored, shape in zip(header[:start].view("<u4").tolist(), shapes, strict=True):
-        keys = header[start : start + key_bytes(stored, shape[0])]
-        is_list = uses_key_list(stored, shape[0])
-        supports.append((keys.view("<u4").astype(np.int64) if is_list else unpack_positions(keys, shape[0]), shape))
-        start += len(keys)
-    return _with_packed_values(values, supports)
+    return unpack_messages([message], [shapes])[0]
 
 
 def sum_tables(parts: Sequence[RowSparse], rows: Ints | None = None) -> RowSparse:
@@ -283,7 +329,7 @@ def add_rows_cost(contributions: Iterable[Sequence[RowSparse]], sums: Sequence[R
     for parts, total in zip(zip(*contributions, strict=True), sums, strict=True):
         count, row_bytes = total.shape[0], total.width * VALUE_BYTES
         received = _count_rows(parts)
-        keys = sum(key_bytes(len(part.rows), count) for part in parts)
+        keys = int(np.minimum([len(part.rows) * INDEX_BYTES for part in parts], bitmap_bytes(count)).sum())
         # All keys become row numbers, and mark a bitmap that has been cleared.
         bytes_moved += keys + received * (ROW_ID_BYTES + SCATTER_BYTES) + bitmap_bytes(count)
         # The bitmap gives the rows of the sum, and the count before each word, from which follows a row's position.

@@ -55,11 +55,15 @@ class RowOwners:
     def _rows_at(self, positions: Ints) -> Ints:
         return positions * pow(self.multiplier, -1, self._modulus) % self._modulus
 
-    def split(self, table: RowSparse) -> list[RowSparse]:
-        """Return the rows of ``table`` for each owner, numbered by the owner."""
+    def in_order(self, table: RowSparse) -> RowSparse:
+        """Return ``table`` with its rows at their positions."""
         positions = table.rows * self.multiplier % self._modulus
         order = np.argsort(positions)
-        return split_table(RowSparse(positions[order], table.values[order], table.shape), self.cuts)
+        return RowSparse(positions[order], table.values[order], table.shape)
+
+    def split(self, table: RowSparse) -> list[RowSparse]:
+        """Return the rows of ``table`` for each owner, numbered by the owner."""
+        return split_table(self.in_order(table), self.cuts)
 
     def rows_in_order(self) -> Ints:
         """Return the row at each position, int64 of shape (rows,)."""

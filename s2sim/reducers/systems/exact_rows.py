@@ -82,7 +82,7 @@ class GatherRows(Sparse):
         yield from wait_all(rows, dense)
 
         shapes = [table.shape for table in split.tables]
-        parts = rank.replicated(lambda: [known.unpack_tables(message, shapes) for message in rows.value])
+        parts = rank.replicated(lambda: known.unpack_messages(rows.value, [shapes] * rank.size))
         sums = rank.replicated(lambda: [known.sum_tables(tables) for tables in zip(*parts, strict=True)])
         rank.work(known.add_rows_cost(parts, sums, "decode"))
         return Reduced(rank.replicated(lambda: split.mean(sums, dense, rank.size)), sent=lambda: split.gradient)
@@ -98,16 +98,20 @@ class OwnerReduce(Sparse):
     layers: sparse_split.Layers = "sparse"
 
     def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
-        owners = [sparse_split.RowOwners(table.shape[0], rank.size) for table in split.tables]
+        def shares() -> tuple[list[sparse_split.RowOwners], list[list[tuple[int, ...]]]]:
+            owners = [sparse_split.RowOwners(table.shape[0], rank.size) for table in split.tables]
+            rows = zip(*(np.diff(owner.cuts).tolist() for owner in owners), strict=True)
+            return owners, [[(n, *table.shape[1:]) for n, table in zip(own, split.tables, strict=True)] for own in rows]
+
+        owners, shapes = rank.replicated(shares)
 
         # Round one: every row to its owner.
         rank.work(known.sort_by_owner_cost(split.tables, rank.size))
         rank.work(known.pack_rows_cost(split.tables))
-        shares = [owner.split(table) for owner, table in zip(owners, split.tables, strict=True)]
-        messages = [known.pack_tables(share, split.held) for share in zip(*shares, strict=True)]
+        ordered = [owner.in_order(table) for owner, table in zip(owners, split.tables, strict=True)]
+        messages = known.pack_parts(ordered, [owner.cuts for owner in owners], split.held)
         rows = yield from rank.all_to_all(messages, label="rows to their owners", size_from_data=True)
-        own_shapes = [share[rank.index].shape for share in shares]
-        parts = [known.unpack_tables(message, own_shapes) for message in rows]
+        parts = known.unpack_messages(rows, [shapes[rank.index]] * rank.size)
         own_sums = [known.sum_tables(tables) for tables in zip(*parts, strict=True)]
         rank.work(known.add_rows_cost(parts, own_sums, "encode"))
 
@@ -118,8 +122,7 @@ class OwnerReduce(Sparse):
         yield from wait_all(gathered, dense)
 
         def join() -> list[RowSparse]:
-            shapes = [[share[owner].shape for share in shares] for owner in range(rank.size)]
-            parts = [known.unpack_tables(*each) for each in zip(gathered.value, shapes, strict=True)]
+            parts = known.unpack_messages(gathered.value, shapes)
             return [owner.join(tables) for owner, tables in zip(owners, zip(*parts, strict=True), strict=True)]
 
         sums = rank.replicated(join)

@@ -51,7 +51,7 @@ class IntraNodeExchange:
         sums: list[RowSparse] = []
         if rows is not None:
             shapes = [table.shape for table in _tables(own)]
-            received = [row_sparse.unpack_tables(message, shapes) for message in rows.value]
+            received = row_sparse.unpack_messages(rows.value, [shapes] * len(rows.value))
             sums = [row_sparse.sum_tables(column) for column in zip(*received, strict=True)]
             local.work(row_sparse.add_rows_cost(received, sums, "encode"))
         arrays = [] if values is None else _unpacked(values.value, [array.shape for array in _arrays(own)])
