@@ -20,7 +20,7 @@ from s2sim.gradients.scaling import Scaling
 from s2sim.reducers.measure import Error, Errors, mean_float64
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.run import run_reducer, run_symmetric
-from s2sim.reducers.script import Call, Recording, Script, Step, Work
+from s2sim.reducers.script import Call, Recording, Script, Work
 
 _OTHER_SEEDS = 3
 
@@ -169,16 +169,13 @@ def _scale_call(calls: Sequence[Call], times: Sequence[float]) -> Call:
 
 
 def _scale_script(scripts: Sequence[Script], times: Sequence[float]) -> Script:
-    steps: list[Step] = []
-    for step, *same in zip(*scripts, strict=True):
-        if isinstance(step, Work):
-            works = [step, *(other for other in same if isinstance(other, Work))]
-            sizes = _extrapolate_sizes([list(work.sizes.values()) for work in works], times)
-            launches = max(work.launches for work in works)
-            steps.append(replace(step, launches=launches, **dict(zip(step.sizes, sizes.tolist(), strict=True))))
-        else:
-            steps.append(step)
-    return tuple(steps)
+    works = [[step for step in script if isinstance(step, Work)] for script in scripts]
+    sizes = _extrapolate_sizes([[work.sizes for work in own] for own in works], times)
+    scaled = (
+        same[0].with_sizes(own, max(work.launches for work in same))
+        for same, own in zip(zip(*works, strict=True), sizes.tolist(), strict=True)
+    )
+    return tuple(next(scaled) if isinstance(step, Work) else step for step in scripts[0])
 
 
 def _extrapolate_sizes(sizes: Sequence[ArrayLike], times: Sequence[float]) -> NDArray[np.int64]:

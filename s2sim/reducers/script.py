@@ -2,6 +2,8 @@
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import cached_property
+from operator import attrgetter
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
@@ -34,9 +36,18 @@ class Work:
     fixed_ps: int = 0  # In addition, where neither memory nor arithmetic limits: a framework's host, one thread block
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Fields that grow with a gradient: all except the phase and the number of kernels."""
-        return {item.name: getattr(self, item.name) for item in fields(self) if item.name not in ("phase", "launches")}
+    def sizes(self) -> tuple[int, ...]:
+        """Values of the fields that grow with a gradient: all except the phase and the number of kernels."""
+        sizes: tuple[int, ...] = _sizes_of(self)
+        return sizes
+
+    def with_sizes(self, sizes: Sequence[int], launches: int) -> "Work":
+        """Return the same work with other `sizes` and another number of kernels."""
+        return Work(self.phase, launches=launches, **dict(zip(_SIZES, sizes, strict=True)))
+
+
+_SIZES = [item.name for item in fields(Work) if item.name not in ("phase", "launches")]
+_sizes_of = attrgetter(*_SIZES)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,7 +116,7 @@ Step: TypeAlias = "Work | Post | Wait | AwaitGradient | HostSync"
 Script: TypeAlias = tuple[Step, ...]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Recording:
     """The scripts of all ranks, and their collectives in the order in which they were first posted.
 
@@ -123,22 +134,33 @@ class Recording:
         """Number of ranks."""
         return len(self.scripts)
 
+    @cached_property
+    def representatives(self) -> tuple[int, ...]:
+        """For each rank the first one with an equal script."""
+        first: dict[Script, int] = {}
+        by_id: dict[int, int] = {}  # Most ranks share one object, whose steps are compared once
+        for rank, script in enumerate(self.scripts):
+            if id(script) not in by_id:
+                by_id[id(script)] = first.setdefault(script, rank)
+        return tuple(by_id[id(script)] for script in self.scripts)
+
     @property
     def distinct_scripts(self) -> list[Script]:
         """Unequal scripts, in the order of the ranks that have them first."""
-        return [self.scripts[rank] for rank in dict.fromkeys(representative_ranks(self.scripts))]
+        return [self.scripts[rank] for rank in dict.fromkeys(self.representatives)]
+
+    @cached_property
+    def before_gradient(self) -> "Recording":
+        """What ranks do before they need the gradient, and the wait for its collectives."""
+        early = {rank: _before_gradient(self.scripts[rank]) for rank in dict.fromkeys(self.representatives)}
+        return replace(self, scripts=tuple(early[rank] for rank in self.representatives))
 
 
-def representative_ranks(scripts: Sequence[Script]) -> list[int]:
-    """Return the first rank with an equal script for each rank."""
-    # Most ranks share one object, whose steps are compared once.
-    objects = dict(zip(map(id, scripts), scripts, strict=True))
-    if len(objects) == 1:
-        return [0] * len(scripts)
-    first: dict[Script, int] = {}
-    place = dict(zip(map(id, reversed(scripts)), range(len(scripts) - 1, -1, -1), strict=True))
-    number = {key: first.setdefault(script, place[key]) for key, script in objects.items()}
-    return [number[id(script)] for script in scripts]
+def _before_gradient(script: Script) -> Script:
+    if AwaitGradient() not in script:
+        return ()
+    part = script[: script.index(AwaitGradient())]
+    return (*part, Wait(tuple(step.call for step in part if isinstance(step, Post))))
 
 
 def all_alike(recording: Recording) -> bool:

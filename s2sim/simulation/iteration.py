@@ -12,7 +12,7 @@ import simpy
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library
-from s2sim.reducers.script import AwaitGradient, Work, representative_ranks
+from s2sim.reducers.script import AwaitGradient, Work
 from s2sim.simulation.accounting import LEAST_PERIODS, Iterations, IterationSettings, RankActivity, time_breakdown
 from s2sim.simulation.bucketing.policy import BucketExchange
 from s2sim.simulation.bucketing.sharded import ParameterGathers
@@ -171,7 +171,7 @@ class _IterationReplay:
         of_rank = []
         settings = self._conditions
         recordings = {id(leaving.recording): leaving.recording for leaving in self._exchange}.values()
-        numbers = [representative_ranks(recording.scripts) for recording in recordings]
+        numbers = [recording.representatives for recording in recordings]
         # Where scripts differ: all ranks of the others are as the first.
         differing = [] if self._one_for_all else [each for each in numbers if any(each)]
         slower_of_rank, late_of_rank = (settings.slower * self._factors).T.tolist(), self._late_ps.tolist()

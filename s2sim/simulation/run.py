@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
 from typing import NamedTuple, Protocol
@@ -217,9 +217,7 @@ def replay(
         raise S2SimError(f"a recording of {recording.workers} ranks cannot be replayed on {timer.workers} workers")
     plan = plan or make_plan(recording)
     timer = timer.with_profile(plan.profile)
-    by_id = {id(script): script for script in recording.scripts}
-    before = {number: _before_gradient(script) for number, script in by_id.items()}
-    early = replace(recording, scripts=tuple(before[id(script)] for script in recording.scripts))
+    early = recording.before_gradient
     start_ps = 0
     if any(early.scripts):
         start_ps = -(replay(early, timer, gpu, plan).total_ps if compute_ps is None else compute_ps)
@@ -228,7 +226,7 @@ def replay(
     factors, late_ps = fault.straggler_delays(faults, recording.workers)
     # A rank that is late in every step adds up its delays until the exchange.
     late_ps = (late_ps + np.rint((factors - 1) * (compute_ps or 0)).astype(np.int64)) * recording.steps
-    kinds = list(zip(scripts.representative_ranks(recording.scripts), factors.tolist(), late_ps.tolist(), strict=True))
+    kinds = list(zip(recording.representatives, factors.tolist(), late_ps.tolist(), strict=True))
     by_kind = {
         kind: _RankClass(env, gpu, cluster.shape.pcie, recording.scripts[kind[0]], *kind[1:], ranks=ranks)
         for kind, ranks in Counter(kinds).items()
@@ -267,11 +265,3 @@ def replay(
         RankWork(each.script, tuple(each.spent)) for each in classes if each.finish_ps // recording.steps == total_ps
     )
     return Replay(total_ps, launches, completed, effects, recording.steps, slowest)
-
-
-def _before_gradient(script: scripts.Script) -> scripts.Script:
-    """Return the part of a script before it needs the gradient, and the wait for its collectives."""
-    if scripts.AwaitGradient() not in script:
-        return ()
-    part = script[: script.index(scripts.AwaitGradient())]
-    return (*part, scripts.Wait(tuple(step.call for step in part if isinstance(step, scripts.Post))))

@@ -66,8 +66,8 @@ def work(recording):
     """Return all ranks' work by phase and kind."""
     found = {}
     for step in (step for script in recording.scripts for step in script if isinstance(step, Work)):
-        for name, size in (*step.sizes.items(), ("launches", step.launches)):
-            found[step.phase, name] = found.get((step.phase, name), 0) + size
+        for kind, size in (*enumerate(step.sizes), ("launches", step.launches)):
+            found[step.phase, kind] = found.get((step.phase, kind), 0) + size
     return found
 
 

@@ -11,17 +11,7 @@ import numpy as np
 from s2sim.arrays import Ints, Mask
 from s2sim.files import own_tables
 from s2sim.options import Described, build, option_text, split_option_string
-from s2sim.reducers.script import (
-    AwaitGradient,
-    Call,
-    Post,
-    Recording,
-    Script,
-    Step,
-    Wait,
-    join_recordings,
-    representative_ranks,
-)
+from s2sim.reducers.script import AwaitGradient, Call, Post, Recording, Script, Step, Wait, join_recordings
 from s2sim.registry import Catalogue, Registry
 
 Exchange: TypeAlias = Callable[[int], int]
@@ -168,8 +158,7 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
     firsts = [0, *accumulate(len(each.recording.calls) for each in exchange)]
     # Most ranks have equal scripts in all buckets, which are merged once.
     cache: dict[tuple[int, ...], Script] = {}
-    known = {id(each.recording): representative_ranks(each.recording.scripts) for each in exchange}
-    representatives = [known[id(each.recording)] for each in exchange]
+    representatives = [each.recording.representatives for each in exchange]
     scripts = []
     for key in zip(*representatives, strict=True):
         if key not in cache:

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Literal, TypeAlias
+from typing import ClassVar, Literal, TypeAlias
 
 import numpy as np
 
@@ -306,8 +306,7 @@ def _shard_script(script: Script, rank: int, spreads: set[int], placed: _Placed,
                 found += [] if numbers is placed.first else map(Post, waits)
                 found += [Wait(waits)] if waits else []
         elif isinstance(step, Work) and owned and step.phase == "decode":
-            part: dict[str, Any] = {name: -(-size // parts) for name, size in step.sizes.items()}
-            found.append(replace(step, **part))
+            found.append(step.with_sizes([-(-size // parts) for size in step.sizes], step.launches))
         else:
             found.append(step)
     return tuple(found)
