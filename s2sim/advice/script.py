@@ -27,11 +27,19 @@ def script_lines(spec: RunSpec, row: Row) -> tuple[str, ...]:
     if spec.recorded is None:
         return ()
     job, library = RecordedJob.read(spec.recorded), split_option_string(row.real_library)[0]
+    text = spec.discipline or job.discipline or "ddp"
+    predicted, views = make_discipline(text), job.bucket_views is not False
+    done = predicted if isinstance(predicted, Ddp) else Ddp()
+    part = "the limit alone" if done is predicted else "nothing"
+    said = f"# {text} was predicted, of which DistributedDataParallel does {part}"
+    why = "as the job had it" if job.bucket_views is not None else "copies into buckets are not predicted"
+    options = f"bucket_cap_mb={done.bucket.bytes / 2**20:g}, gradient_as_bucket_view={views}"
     return (
         f"# {row.reducer} on {row.workers} workers of {spec.topology}, as predicted; backend: {library}",
         *_library_lines(spec, row, library),
         "from torch.nn.parallel import DistributedDataParallel",
-        *_bucket_lines(spec, job),
+        *[said] * (predicted != Ddp(bucket=done.bucket)),
+        f"model = DistributedDataParallel(model, {options})  # views: {why}",
         *_hook_lines(row.option_string, library, measured=str(spec.gpu).endswith(".toml")),
     )
 
@@ -51,20 +59,6 @@ def _library_lines(spec: RunSpec, row: Row, library: str) -> list[str]:
     return [
         f"# NCCL_ALGO and NCCL_PROTO: unset; what NCCL then chooses is predicted to be {own}",
         *[f"# a tuner file of what is predicted to be best: {command} --tuner nccl.conf"] * (library == "nccl"),
-    ]
-
-
-def _bucket_lines(spec: RunSpec, job: RecordedJob) -> list[str]:
-    text = spec.discipline or job.discipline or "ddp"
-    predicted, views = make_discipline(text), job.bucket_views is not False
-    done = predicted if isinstance(predicted, Ddp) else Ddp()
-    part = "the limit alone" if done is predicted else "nothing"
-    said = f"# {text} was predicted, of which DistributedDataParallel does {part}"
-    why = "as the job had it" if job.bucket_views is not None else "copies into buckets are not predicted"
-    options = f"bucket_cap_mb={done.bucket.bytes / 2**20:g}, gradient_as_bucket_view={views}"
-    return [
-        *[said] * (predicted != Ddp(bucket=done.bucket)),
-        f"model = DistributedDataParallel(model, {options})  # views: {why}",
     ]
 
 

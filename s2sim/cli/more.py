@@ -105,17 +105,14 @@ def _differences(a: Any, b: Any, where: str) -> Iterator[dict[str, Any]]:
                 found += _differences(a.get(name), b.get(name), f"{where}.{name}" if where else name)
         yield from found
     elif isinstance(a, list) and isinstance(b, list):
-        one, other = ({key: {str(item.get(key)) for item in _objects(items)} for key in _SETTINGS} for items in (a, b))
+        objects = [[item for item in items if isinstance(item, Mapping)] for items in (a, b)]
+        one, other = ({key: {str(item.get(key)) for item in items} for key in _SETTINGS} for items in objects)
         unlike = {key for key in _SETTINGS if len(one[key]) == len(other[key]) == 1 and one[key] != other[key]}
         keys = [key for key in _KEYS if key not in unlike]
         yield from _differences(_by_key(a, keys), _by_key(b, keys), where)
     elif a != b:
         numbers = all(isinstance(each, int | float) and not isinstance(each, bool) for each in (a, b))
         yield {"where": where, "a": _scalar(a), "b": _scalar(b), "b_over_a": b / a if numbers and a else None}
-
-
-def _objects(items: list[Any]) -> list[Mapping[str, Any]]:
-    return [item for item in items if isinstance(item, Mapping)]
 
 
 def _by_key(items: list[Any], keys: Collection[str]) -> dict[str, Any]:

@@ -1,8 +1,6 @@
 """``s2sim dev testbed``: a network on this machine whose rates one sets."""
 
 import math
-import shlex
-import sys
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -204,7 +202,7 @@ def run_command(
             progress.advance()
 
         try:
-            existing, start, line = name is not None, progress.start, shlex.join(["s2sim", *sys.argv[1:]])
+            existing, start, line = name is not None, progress.start, output.own_command()
             measure_series(folder, layouts, wanted, command=line, existing=existing, start=start, advance=advance)
             if trained is not None:
                 calibrate_hooks(folder, trained.name, progress, anew=rows > 0)

@@ -82,11 +82,12 @@ def command_of(spec: "ClusterSpec") -> str:
 
 def merged_overrides(overrides: Iterable[str], others: Sequence[str]) -> tuple[str, ...]:
     """Return overrides with others, which replace those of the same fields."""
-    replaced = {_field_of(each) for each in others}
-    return (*(each for each in overrides if _field_of(each) not in replaced), *others)
+    replaced = set(map(overridden_field, others))
+    return (*(each for each in overrides if overridden_field(each) not in replaced), *others)
 
 
-def _field_of(override: str) -> str:
+def overridden_field(override: str) -> str:
+    """Return the field of an override ``field=value``."""
     return override.partition("=")[0].strip()
 
 
@@ -209,7 +210,7 @@ class ClusterSpec(JsonForm, StrictFields):
         """Refuse what a caller in Python may get wrong; files are checked field by field before."""
         check_tuples(self, "overrides", "faults")
         check_integer(self.seed)
-        if len(set(map(_field_of, self.overrides))) < len(self.overrides):
+        if len(set(map(overridden_field, self.overrides))) < len(self.overrides):
             raise OptionError(f"a field is set twice in {', '.join(self.overrides)}: --set it once")
         if self.seed < 0:
             raise OptionError(f"--seed {self.seed} must not be negative")

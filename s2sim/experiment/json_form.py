@@ -146,7 +146,6 @@ class ResultForm(JsonForm):
         return found
 
     def __repr__(self) -> str:
-        """Return one line: what it is, and the answer."""
         return f"<s2sim {self.answers}: {_VIEWS.get(f'{self.answers} as line')(self)}>"
 
     def __str__(self) -> str:

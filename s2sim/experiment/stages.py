@@ -28,7 +28,6 @@ class Recordings:
     refused: tuple[Refused, ...]
 
     def __repr__(self) -> str:
-        """Return one line: the reducers and numbers of workers."""
         names = ", ".join(item.option_string for item in next(iter(self.recorded.values())))
         return f"<s2sim recordings: {names} on {', '.join(map(str, self.recorded))} workers>"
 
@@ -42,7 +41,6 @@ class Predictions:
     state: RunState
 
     def __repr__(self) -> str:
-        """Return one line: the cluster and how many rows there are."""
         return f"<s2sim predictions: {len(self.state.rows)} rows on {self.scenario.shape.name}>"
 
 

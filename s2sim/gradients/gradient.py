@@ -124,7 +124,6 @@ class Gradient:
     layers: tuple[Layer, ...]
 
     def __iter__(self) -> Iterator[tuple[str, Layer]]:
-        """Iterate over (name, layer)."""
         return zip(self.names, self.layers, strict=True)
 
     @property

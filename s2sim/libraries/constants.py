@@ -43,7 +43,6 @@ class LibraryConstants:
     quantities: tuple[Quantity, ...]
 
     def __getitem__(self, field: str) -> float:
-        """Return the number of a field."""
         number: float = self.values[field]
         return number
 

@@ -99,19 +99,9 @@ def check_background(cluster: Cluster, load: float) -> Floats:
     ports = cluster.layout.node_set.ports_of_gpu[cluster.gpu_of_rank]
     rates = cluster.fabric.rate_Bps[cluster.fabric.blocks["nic.out"].part][ports]
     shared_Bps: Floats = (rates / np.bincount(ports.reshape(-1))[ports]).sum(axis=1)
-    most, link = _largest_load(cluster, shared_Bps)
-    if load >= most:
-        raise OptionError(
-            f"background traffic of load={load:g} of what interfaces carry would fill link {link}, which others "
-            f"cross too: it carries at most load={most * _SHOWN:.3g} here"
-        )
-    return shared_Bps
-
-
-def _largest_load(cluster: Cluster, sent_Bps: Floats) -> tuple[float, str]:
-    """Return the load at which the first link is full, and its name; ranks send ``sent_Bps``, shape (ranks,), at 1."""
+    # What links carry at a load of 1, at which ranks send all of their shares.
     node, ranks = cluster.node_of_rank, np.arange(cluster.workers)
-    to_each_Bps = sent_Bps / (cluster.workers - np.bincount(node)[node])
+    to_each_Bps = shared_Bps / (cluster.workers - np.bincount(node)[node])
     carried_Bps = np.zeros(len(cluster.fabric))
     for some in np.array_split(ranks, max(1, cluster.workers**2 // _PAIRS)):
         src, dst = np.repeat(some, cluster.workers), np.tile(ranks, len(some))
@@ -121,7 +111,14 @@ def _largest_load(cluster: Cluster, sent_Bps: Floats) -> tuple[float, str]:
         carried_Bps += np.bincount(routes.links, crossing_Bps, len(carried_Bps))
     share = carried_Bps / cluster.fabric.rate_Bps
     fullest = int(share.argmax())
-    return float(1 / share[fullest]), cluster.fabric.link_names[fullest]
+    most = float(1 / share[fullest])
+    if load >= most:
+        link = cluster.fabric.link_names[fullest]
+        raise OptionError(
+            f"background traffic of load={load:g} of what interfaces carry would fill link {link}, which others "
+            f"cross too: it carries at most load={most * _SHOWN:.3g} here"
+        )
+    return shared_Bps
 
 
 @dataclass(slots=True, eq=False)

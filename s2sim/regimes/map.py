@@ -86,7 +86,7 @@ class RegimeSpec(JsonForm):
             if not getattr(self, name):
                 raise OptionError(f"{flag} was given no value: give one or several, separated by commas")
         for override in self.overrides:
-            if varied := _VARIED.get(override.partition("=")[0].strip()):
+            if varied := _VARIED.get(cluster_spec.overridden_field(override)):
                 raise OptionError(f"--set {override} is what the map varies: give its values by {varied}")
         if DENSE not in self.reducers:
             raise OptionError(f"dense, which the others are compared with, is missing from {', '.join(self.reducers)}")

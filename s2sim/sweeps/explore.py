@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from s2sim.errors import OptionError, S2SimError, suggest_nearest
-from s2sim.experiment.cluster_spec import command_of
+from s2sim.experiment.cluster_spec import command_of, overridden_field
 from s2sim.experiment.run import resolve_named
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import check_inside
@@ -123,7 +123,7 @@ class Explorer:
         given, workers, by_default = spec.topologies, spec.workers, not spec.reducers
         # What cannot be is told before anything is asked.
         _, spec = resolve_named(replace(spec, topology=given[0], workers=workers[:1]))
-        kept = [each for each in spec.overrides if each.partition("=")[0].strip() != RATE]
+        kept = [each for each in spec.overrides if overridden_field(each) != RATE]
         rate = next((each.partition("=")[2].strip() for each in spec.overrides if each not in kept), None)
         controls = [
             Control.of("topology", [*dict.fromkeys([*given, *shipped_topologies()])], given[0]),

@@ -280,6 +280,5 @@ class SweepResult:
         return self.table.to_csv()
 
     def __repr__(self) -> str:
-        """Return one line: where, and how many cells are in each state."""
         counts = ", ".join(f"{count} {state}" for state, count in sorted(self.counts.items()))
         return f"<s2sim sweep in {self.path.parent}: {counts}>"

@@ -99,7 +99,6 @@ class Fabric:
     blocks: Mapping[str, LinkPart]  # The links by direction and kind, for example ``"leaf.up"``
 
     def __len__(self) -> int:
-        """Return the number of directed links."""
         return len(self.rate_Bps)
 
 

@@ -33,16 +33,6 @@ FORMATS = Registry(
 """Files of nodes and of networks, each a `Format`; packages add theirs as ``s2sim.formats``."""
 
 MAX_BYTES = 2**24
-# What a file looks like that others read.
-_OTHERS = {
-    '"traceEvents"': "a trace of PyTorch's profiler: s2sim profile import {0}",
-    "_perf": "measured times of collectives: s2sim collective log {0}, or s2sim dev calibrate {0}",
-    "<graphml": "a graph: s2sim run --topology ./FILE.graphml takes it as it is",
-    '"links"': "a graph: s2sim run --topology ./FILE.json takes it as it is",
-    '"edges"': "a graph: s2sim run --topology ./FILE.json takes it as it is",
-    "<algo": "a program of MSCCL: s2sim collective KIND --algorithm {0}",
-    "numCycle": "measured times of collectives: s2sim collective log {0}, or s2sim dev calibrate {0}",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +120,7 @@ def _recognise(text: str, path: Path) -> str:
     for name in FORMATS.names():
         if FORMATS.get(name).recognises(text[:4096]):
             return name
-    for mark, what in _OTHERS.items():
+    for mark, what in names()["others"].items():
         if mark in text[:4096]:
             raise S2SimError(f"{path} looks like {what.format(path)}")
     raise S2SimError(

@@ -15,7 +15,7 @@ from s2sim.collectives.timing.routes import RouteTable, find_routes
 from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import OptionError, S2SimWarning
-from s2sim.experiment.cluster_spec import ClusterSpec, NetworkSpec
+from s2sim.experiment.cluster_spec import ClusterSpec, NetworkSpec, overridden_field
 from s2sim.experiment.json_form import ResultForm
 from s2sim.experiment.scenario.content_hash import cluster_content, hardware_inputs
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer
@@ -25,7 +25,6 @@ from s2sim.provenance import run_record
 from s2sim.simulation.faults.fault import Effect, Fault, apply_permanent_faults, has_transient_faults
 from s2sim.simulation.faults.registry import make_faults
 from s2sim.topology.cluster import Cluster, build_cluster
-from s2sim.topology.fields import MACHINE_FIELDS
 from s2sim.topology.graph import Routes
 from s2sim.topology.hardware import Gpu, load_gpu, usual_library
 from s2sim.topology.read_file import load_shape
@@ -145,7 +144,7 @@ class Scenario:
         cluster = self._everyone(workers, ())
         one_node = int(cluster.node_of_rank.max()) == 0
         for override in self.overrides:
-            table = override.partition("=")[0].strip().partition(".")[0]
+            table = overridden_field(override).partition(".")[0]
             if one_node and (
                 table in ("nic", "fabric", "routing") or (table == "pcie" and not cluster.shape.pcie_joins_gpus)
             ):
@@ -275,8 +274,9 @@ def resolve_machines(
     if real == IDEAL:
         real = choose(usual if said_library == IDEAL.name else said_library)
     asked = {"library": library, "gpu": gpu}
-    for override, name in _machine_overrides(overrides):
-        if asked[name] is not None:
+    for override in overrides:
+        name = overridden_field(override)
+        if asked.get(name) is not None:
             text = f"--set {override} changes nothing beside --{name} {asked[name]}: leave one out"
             warnings.warn(text, S2SimWarning, stacklevel=4)
 
@@ -295,11 +295,6 @@ def resolve_machines(
         for each in dict.fromkeys(origins.values())
     ]
     return Machines(taken, real, card, "; ".join(texts))
-
-
-def _machine_overrides(overrides: Sequence[str]) -> list[tuple[str, str]]:
-    fields = [(override, override.partition("=")[0].strip()) for override in overrides]
-    return [(override, field) for override, field in fields if field in MACHINE_FIELDS]
 
 
 def effects_in_order(effects: Sequence[Effect], faults: Sequence[Fault]) -> tuple[Effect, ...]:
@@ -328,9 +323,10 @@ def healthy_and_damaged_routes(
 def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
     """Return the scenario of a spec's cluster; refuse faults that its network does not know."""
     scenario = resolve_cluster(spec, algorithm)
-    for override, name in _machine_overrides(spec.overrides):
+    for override in spec.overrides:
+        name = overridden_field(override)
         # Constants of a library are those of a generation of GPUs.
-        if name != "gpu" or getattr(spec, "library", None) is None:
+        if name == "library" or (name == "gpu" and getattr(spec, "library", None) is None):
             text = f"--set {override} changes nothing here: no GPU encodes, and collectives run as asked"
             warnings.warn(text, S2SimWarning, stacklevel=3)
     moving = [fault.text for fault in scenario.faults if not fault.permanent]

@@ -28,7 +28,6 @@ from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import Gpu
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
-from s2sim.topology.shape import ClusterShape
 from s2sim.uncertainty.machine_fit import FittedConstant, HostFit, fit_host_constants
 from s2sim.units import PS_PER_S, format_rate, format_seconds
 
@@ -206,8 +205,8 @@ def _link_rate(job: RecordedJob) -> float | None:
     return 2 * (job.ranks - 1) / job.ranks * more_bytes / longer_s / share
 
 
-def _recorded_shape(job: RecordedJob, rate_Bps: float | None) -> ClusterShape:
-    """Return a star of the job's nodes: of each process, where all are on one host, whose processors they share."""
+def _timer(job: RecordedJob) -> Timer:
+    """Return the timer on a star of the job's nodes: of processes, where all are on one host and share processors."""
     one_host, fitted = len(set(job.hosts)) <= 1, job.backend in _FITTED
     messages = 2 * max(job.ranks - 1, 1)
     # A path has two links.
@@ -217,18 +216,14 @@ def _recorded_shape(job: RecordedJob, rate_Bps: float | None) -> ClusterShape:
         "description": "the hosts of the recorded job",
         "node.gpus": 1 if one_host or not fitted else max(Counter(job.nodes).values()),
         "nic.latency": f"{1e6 * latency_s:.6f}us",
-        "nic.rate": f"{rate_Bps or 1e12:.0f}B/s",
+        "nic.rate": f"{_link_rate(job) or 1e12:.0f}B/s",
         "nic.transport": "tcp",
         "fabric.kind": "single-switch",
     }
     if one_host and job.processors is not None:
         fields |= {"machine.processors": job.processors, "machine.packet": _SEGMENT}
     given = {name: Quantity(name, value, "measured", "the recorded job") for name, value in fields.items()}
-    return parse_shape(given, Path("recorded.toml"))
-
-
-def _timer(job: RecordedJob) -> Timer:
-    return Timer(build_cluster(_recorded_shape(job, _link_rate(job)), job.ranks))
+    return Timer(build_cluster(parse_shape(given, Path("recorded.toml")), job.ranks))
 
 
 @cache
