@@ -11,6 +11,7 @@ from s2sim.experiment.robustness import find_sensitive_constants, interval_robus
 from s2sim.experiment.row_parts import CountPays, Flip, Verdict
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_state import RunState
+from s2sim.experiment.scenario.cluster import ESTIMATES
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import CodecBasis, RunSpec
 from s2sim.libraries.lowering_tables import IDEAL
@@ -41,13 +42,6 @@ def describe_hidden(dense: Row, behind: str) -> str | None:
 
 # The least share that is shown, in tenths of a per cent.
 _LISTED_SHARE = 5e-4
-_CONSTANTS = {
-    "kernel_launch": "a kernel launch of {}",
-    "host_sync": "a host synchronisation of {}",
-    "memory_efficiency": "kernels that reach {} of the memory bandwidth",
-    "flops_efficiency": "matrix products that reach {} of the peak",
-    "host_step": "a CPU that takes {} for a value or bit",
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,7 +237,7 @@ def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> st
     """Return the changes that would alter the choice, and its share in the interval."""
     effects = {"dense": "rule out compressing", "undecided": "leave it undecided"}
     parts = [
-        f"{_CONSTANTS[flip.constant].format(flip.value)} ({flip.taken} is an estimate) would "
+        f"{ESTIMATES[flip.constant]['text'].format(flip.value)} ({flip.taken} is an estimate) would "
         f"{effects.get(flip.best, f'make it {flip.best}')}"
         for flip in known.flips
     ]

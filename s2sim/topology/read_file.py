@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import S2SimWarning, TopologyError, unknown_name
-from s2sim.files import is_toml_path, user_path
+from s2sim.files import is_toml_path, own_tables, user_path
 from s2sim.registry import Registry
 from s2sim.topology.fields import FIELDS_OF_KIND, GRAPH_FILE, NODE_FIELDS, OVERRIDE, named_link, shipped_topologies
 from s2sim.topology.graph_file import read_description
@@ -332,28 +332,7 @@ def list_topologies() -> list[tuple[str, str, str]]:
     return [(name, shape.description, shape.source) for name, shape in shapes.items()]
 
 
-PARTS = {
-    "gpus": ("gpu", "GPU"),
-    "nics": ("nic", "network interface"),
-    "switches": ("switch", "switch"),
-    "transports": ("transport", "transport"),
-}
-"""Lists of parts: the section of the catalogue, and what one of them is called."""
-
-# The fields in a line of a list.
-_SHOWN = {
-    "gpu": {
-        "memory": "{}",
-        "memory_bandwidth": "{} of memory bandwidth",
-        "fp32_flops": "fp32 {}",
-        "fp16_flops": "fp16 {}",
-        "links": "{} links",
-        "pcie": "PCIe {}",
-    },
-    "nic": {"rate": "{}", "pcie": "PCIe {}", "latency": "{} of latency"},
-    "switch": {"ports": "{} ports", "rate": "{} each", "latency": "{} from port to port"},
-    "transport": {"header": "{} beside", "payload": "{} of payload", "gpu_memory": "GPU memory reached: {}"},
-}
+PARTS = own_tables(__file__, "parts.toml")
 _UNIT = re.compile(r"(?<=\d)(?=[A-Za-z])")
 
 
@@ -369,22 +348,19 @@ def value_text(value: object) -> str:
 
 
 def find_part(kind: str, name: str) -> HardwareEntry:
-    """Return one part of the catalogue; ``kind`` is a key of `PARTS`, and `UnknownNameError` names the nearest."""
-    section, noun = PARTS[kind]
-    return shipped_part(section, name, noun)
+    """Return one part of the catalogue, of a kind in ``parts.toml``; `UnknownNameError` names the nearest."""
+    return shipped_part(PARTS[kind]["section"], name, PARTS[kind]["noun"])
 
 
 def list_parts(kind: str) -> list[tuple[str, str, str]]:
-    """Return (name, one-line summary with units, source) of every part of a kind, a key of `PARTS`."""
-    names = shipped_tables().names(PARTS[kind][0])
+    """Return (name, one-line summary with units, source) of every part of a kind in ``parts.toml``."""
+    names = shipped_tables().names(PARTS[kind]["section"])
     return [(part.name, summarise_part(part), part.source) for part in (find_part(kind, name) for name in names)]
 
 
 def summarise_part(part: HardwareEntry) -> str:
     """Return the description of a part, with its most important values."""
-    shown = [
-        text.format(value_text(part.value(field)))
-        for field, text in _SHOWN[part.section].items()
-        if part.value(field) is not None
-    ]
+    (forms,) = (each["shown"] for each in PARTS.values() if each["section"] == part.section)
+    known = [field for field in forms if part.value(field) is not None]
+    shown = [forms[field].format(value_text(part.value(field))) for field in known]
     return f"{part.description}: {', '.join(shown)}"

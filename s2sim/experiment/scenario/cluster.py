@@ -19,6 +19,7 @@ from s2sim.experiment.cluster_spec import ClusterSpec, NetworkSpec, overridden_f
 from s2sim.experiment.json_form import ResultForm
 from s2sim.experiment.scenario.content_hash import cluster_content, hardware_inputs
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer
+from s2sim.files import own_tables
 from s2sim.libraries.library import Library, machine_text
 from s2sim.libraries.lowering_tables import IDEAL, choose_library
 from s2sim.provenance import run_record
@@ -175,15 +176,8 @@ def resolve_cluster(spec: ClusterSpec, algorithm: str = AUTO) -> Scenario:
     return Scenario(load_shape(spec.topology, spec.overrides), spec.overrides, spec.placement, spec.seed, faults, asked)
 
 
-# Ranges assumed for hosts and GPUs of the last ten years, around what the sources in the catalogue say.
-_RANGES = {
-    "kernel_launch": ("2 us", "10 us"),
-    "host_sync": ("5 us", "50 us"),
-    "memory_efficiency": ("0.3", "0.9"),
-    "flops_efficiency": ("0.3", "0.95"),
-    "host_step": ("0.3 ns", "3 ns"),
-}
-_TIMES = ("kernel_launch", "host_sync", "host_step")
+ESTIMATES = own_tables(__file__, "estimates.toml")
+"""Ranges and names of constants that may be estimates."""
 
 
 def estimated_ranges(gpu: Gpu, recordings: "Iterable[Recording]" = ()) -> dict[str, tuple[str, str]]:
@@ -194,19 +188,19 @@ def estimated_ranges(gpu: Gpu, recordings: "Iterable[Recording]" = ()) -> dict[s
     works = [step for script in scripts for step in script if isinstance(step, Work)]
     used = {"flops_efficiency": any(work.flops for work in works), "host_step": any(work.host_steps for work in works)}
     fields = (quantity.field.rpartition(".")[2] for quantity in gpu.quantities if quantity.kind == "estimated")
-    return {name: _RANGES[name] for name in fields if name in _RANGES and used.get(name, True)}
+    return {name: tuple(ESTIMATES[name]["range"]) for name in fields if name in ESTIMATES and used.get(name, True)}
 
 
 def format_constant(gpu: Gpu, constant: str) -> str:
     """Return the value of a constant for display."""
-    if constant in _TIMES:
+    if hasattr(gpu, f"{constant}_ps"):
         return format_seconds(getattr(gpu, f"{constant}_ps") / PS_PER_S)
     return f"{getattr(gpu, constant):g}"
 
 
 def with_constant(gpu: Gpu, constant: str, value: str) -> Gpu:
     """Return a GPU with another value of one constant."""
-    is_time = constant in _TIMES
+    is_time = hasattr(gpu, f"{constant}_ps")
     taken: Any = parse_time_ps(value) if is_time else float(value)
     return replace(gpu, **{f"{constant}_ps" if is_time else constant: taken})
 
