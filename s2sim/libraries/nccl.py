@@ -125,7 +125,14 @@ class NcclProfile(messages.ConstantsProfile):
         if self.only:
             return [name for name in self.protocol_names if name == self.only]
         constants, off = self._constants, self._turned_off(cluster)
-        direct = _all_direct(cluster, constants.has("LL128-c2c", self.version))
+        used = cluster.layout.node_set
+        specs = [used.specs[spec] for spec in np.unique(used.spec[cluster.node_of_rank])]
+        # NVLink inside nodes, and paths without a processor between them, or past one that NVLink-C2C joins to the GPU,
+        # which has no PCIe.
+        direct = int(np.bincount(cluster.node_of_rank).max()) == 1 or all(spec.nvlink is not None for spec in specs)
+        if cluster.nodes_used > 1:
+            past_processors = constants.has("LL128-c2c", self.version)
+            direct &= all(spec.path == "switch" and (past_processors or spec.pcie is not None) for spec in specs)
         known = [name for name in self.protocol_names if constants.has(name, self.version) and name not in off]
         known = [name for name in known if not constants[f"protocol.{name}.ways"] or direct]
         return sorted(known, key=lambda name: constants[f"protocol.{name}.share"])
@@ -348,16 +355,3 @@ def _pipeline_latency(whole: CombinedRound, added: Overheads, cluster: Cluster, 
     ways = tuple(each for each, names in parts if any(name.endswith(".latency") for name in names))
     waits_ps = sum((each.each for each in ways), route_ps.astype(np.float64)).astype(np.int64), ways
     return pipeline_round_latency(whole, route_ps + added.latency_ps, added.latencies, waits, waits_ps)
-
-
-def _all_direct(cluster: Cluster, past_processors: bool) -> bool:
-    """Return whether messages use NVLink inside nodes, and paths without a processor between nodes."""
-    # With ``past_processors`` those past a processor that NVLink-C2C joins to the GPU, which has no PCIe, are such too.
-    used = cluster.layout.node_set
-    specs = [used.specs[spec] for spec in np.unique(used.spec[cluster.node_of_rank])]
-    together = int(np.bincount(cluster.node_of_rank).max()) > 1
-    several = cluster.nodes_used > 1
-    linked = not together or all(spec.nvlink is not None for spec in specs)
-    return linked and (
-        not several or all(spec.path == "switch" and (past_processors or spec.pcie is not None) for spec in specs)
-    )

@@ -50,25 +50,16 @@ if TYPE_CHECKING:
     from s2sim.experiment.timeline import Timeline
 
 
-class ConcurrentGroups(NamedTuple):
-    """Groups of ranks that run the same collective concurrently, their timer, and the workers of its ranks in order."""
-
-    groups: ParallelGroups
-    timer: ConcurrentGroupsTimer
-    workers: Ints
-
-
-def concurrent_groups(text: str, workers: int, scenario: Scenario, profile: LibraryProfile) -> ConcurrentGroups | None:
-    """Return the requested groups on a cluster; None, with a warning, if one has all ranks."""
+def concurrent_groups(text: str, workers: int, scenario: Scenario) -> ParallelGroups | None:
+    """Return the requested groups, which run the same concurrently; None, with a warning, if one has all ranks."""
     groups = parse_groups(text, workers)
     if scenario.disturbed:
         raise OptionError(
             f"--groups {text}: groups beside each other are timed with nothing else going on, and faults that begin "
             "later are: leave either out"
         )
-    timer = concurrent_groups_timer(scenario.cluster(workers), groups, scenario.algorithm, profile=profile)
-    if isinstance(timer, ConcurrentGroupsTimer):
-        return ConcurrentGroups(groups, timer, groups.dp_groups.reshape(-1))
+    if groups.count > 1:
+        return groups
     warnings.warn(f"--groups {text} changes nothing here: one group has all ranks", S2SimWarning, stacklevel=2)
     return None
 
@@ -89,7 +80,7 @@ def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = 
     schedule, check = timed.schedule, None
     routes = healthy_and_damaged_routes(schedule, planned.healthy, cluster)
     effects = permanent_effects(scenario.faults, planned.healthy, routes)
-    workers = np.arange(cluster.workers) if planned.concurrent is None else planned.concurrent.workers
+    workers = np.arange(cluster.workers) if planned.groups is None else planned.groups.dp_groups.reshape(-1)
 
     def sent(wanted: Wanted | None) -> Iterable[networks.RoutedBytes]:
         chosen = None if wanted is None else lambda src, dst: wanted(workers[src], workers[dst])
@@ -124,13 +115,13 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         closed = None if planned.scenario.disturbed else closed_form_s(timed.schedule, cluster, timed.times)
     except ContendedError:
         closed = None
-    assisted, concurrent, groups = timed.schedule.assisted, planned.concurrent, None
+    assisted, sizes, groups = timed.schedule.assisted, planned.groups, None
     bound = lower_bound([demand], planned.timer.cuts(), assisted=assisted)
-    if concurrent is not None:
-        sizes = concurrent.groups
-        alone_s = concurrent.timer.alone_ps(demand) / PS_PER_S
+    if sizes is not None:
+        assert isinstance(planned.timer, ConcurrentGroupsTimer)
+        alone_s = planned.timer.alone_ps(demand) / PS_PER_S
         groups = BesideRow(sizes.tp, sizes.pp, sizes.dp, sizes.count, alone_s, time_s / alone_s if alone_s else None)
-    alone = spec.network == "fluid" and not planned.by_message and concurrent is None
+    alone = spec.network == "fluid" and not planned.by_message and sizes is None
     faster = planned.timer.faster(timed) if alone else None
     alternatives = planned.timer.alternatives(timed) if alone else []
     others_s = [each.duration_ps / PS_PER_S for each in alternatives]
@@ -177,7 +168,7 @@ def _other(timed: TimedSchedule) -> OtherAlgorithm:
 
 def _band(times_s: Sequence[float], planned: PlannedCollective, size_bytes: int, least_s: float) -> Band | None:
     """Return the band around the time, and around those of what the library may choose as well, above a bound."""
-    if planned.by_message or planned.concurrent is not None:
+    if planned.by_message or planned.groups is not None:
         return None
     where = planned.cluster, planned.profile, planned.demand.kind, size_bytes, least_s
     bands = [found for time_s in times_s if (found := interval_at(time_s, *where)) is not None]
@@ -189,7 +180,7 @@ class PlannedCollective:
     """A collective on a cluster, ready to run.
 
     ``library`` is None without protocol overhead, ``profile`` is that overhead. ``timed`` is by the fluid network,
-    with nothing else in flight; ``cluster`` has the permanent faults. With ``concurrent`` groups both clusters have
+    with nothing else in flight; ``cluster`` has the permanent faults. With concurrent ``groups`` both clusters have
     their ranks group after group.
     """
 
@@ -202,7 +193,7 @@ class PlannedCollective:
     healthy: Cluster
     cluster: Cluster
     library: Library | None
-    concurrent: ConcurrentGroups | None = None
+    groups: ParallelGroups | None = None
 
     @property
     def by_message(self) -> bool:
@@ -212,7 +203,7 @@ class PlannedCollective:
     def record(self) -> dict[str, Any]:
         """Return the run record."""
         asked = [self.demand.kind, self.spec.size_bytes, self.demand.root, profile_content(self.profile)]
-        groups = [] if self.concurrent is None else [self.concurrent.groups.text]
+        groups = [] if self.groups is None else [self.groups.text]
         how = [self.spec.execution] if self.by_message and not self.scenario.disturbed else []
         sent = [*asked, *groups, *how]
         return traffic_record(self.spec, self.scenario, self.cluster.workers, *sent, library=self.library)
@@ -235,8 +226,8 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         why = None if library.name == IDEAL.name else library.unmodelled_reason(scenario.shape)
         why = why or "a collective runs as asked, on the wire alone"
         warnings.warn(f"--library {spec.library} changes nothing here: {why}", S2SimWarning, stacklevel=2)
-    concurrent = None if spec.groups is None else concurrent_groups(spec.groups, spec.workers, scenario, profile)
-    ranks = spec.workers if concurrent is None else concurrent.groups.dp
+    groups = None if spec.groups is None else concurrent_groups(spec.groups, spec.workers, scenario)
+    ranks = spec.workers if groups is None else groups.dp
     demand = make_demand(spec.kind, spec.size_bytes, ranks, spec.root)
     places = spec.workers
     if not isinstance(scenario.algorithm, str):
@@ -249,10 +240,11 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         warnings.warn(text, S2SimWarning, stacklevel=2)
     scenario.warn_of_idle_overrides(places)
     timer = scenario.timer(places).with_profile(profile)
-    if concurrent is not None:
-        timer, healthy = concurrent.timer, healthy.within(concurrent.workers.tolist())
+    if groups is not None:
+        timer = concurrent_groups_timer(scenario.cluster(spec.workers), groups, scenario.algorithm, profile=profile)
+        healthy = healthy.within(groups.dp_groups.reshape(-1).tolist())
     timed = timer.time(demand)
-    return PlannedCollective(spec, scenario, demand, profile, timed, timer, healthy, timer.cluster, library, concurrent)
+    return PlannedCollective(spec, scenario, demand, profile, timed, timer, healthy, timer.cluster, library, groups)
 
 
 def collective_cost(spec: CollectiveSpec) -> Cost:
