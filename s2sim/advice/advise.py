@@ -264,7 +264,7 @@ def _flips(base: RunSpec, runs: advice.Runs) -> Advice:
     ]
     lines += [f"{row.reducer}: {judged.change}." for row in rows if (judged := row.judged).change]
     if verdict.probability is not None:
-        lines.append(f"The answer is right with a probability of {verdict.probability:.0%}.")
+        lines.append(f"As far as the network goes, that is right with a probability of {verdict.probability:.0%}.")
     cells = [advice.cell_of(result, row) for row in rows]
     taken = next((cell for cell in cells if cell.reducer == verdict.best), cells[0])
     return _advice("flips", base, lines, cells, len(cells), runs, taken=taken)

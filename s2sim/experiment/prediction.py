@@ -2,11 +2,13 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from math import log, sqrt
 from typing import Any
 
 import numpy as np
 
-from s2sim.collectives.timing.timer import Timer
+from s2sim.arrays import Floats
+from s2sim.collectives.timing.timer import SCATTER, TimedSchedule, Timer
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
 from s2sim.experiment.lower_bounds import communication_bound, iteration_bound_s
@@ -314,6 +316,8 @@ def recorded_error(scenario: ReducerScenario) -> float | None:
 
 # Draws of what the prediction of a recorded job leaves, of which 90 % lie within this many standard deviations.
 _DRAWS, _WITHIN_90 = 400, 1.645
+# Of a library's estimate, so that one of two that differ by `SCATTER` is taken for the lesser in one of twenty draws.
+_ESTIMATE_ERROR = log(SCATTER) / _WITHIN_90 / sqrt(2)
 
 
 def band_of(executed: ExecutedRecording, name: str, least_s: float) -> tuple[Band | None, tuple[float, ...]]:
@@ -330,12 +334,27 @@ def band_of(executed: ExecutedRecording, name: str, least_s: float) -> tuple[Ban
     return Band(min(low_s, time_s), max(high_s, time_s), of), tuple(more_s.tolist())
 
 
+def choice_factors(timed: TimedSchedule, timer: Timer) -> Floats:
+    """Return how many times as long a launch takes in each draw of what the library chooses, float64 (draws,) or (1,).
+
+    Draws are the same for all launches and reducers: what a machine prefers at one size it prefers at others.
+    """
+    options = [(1.0, timed), *timer.alternatives(timed)]
+    if len(options) == 1 or not timed.duration_ps:
+        return np.ones(1)
+    drawn = [named_generator(0, "choice", each.schedule.text).standard_normal(_DRAWS) for _, each in options]
+    ratios, times_ps = np.array([(ratio, each.duration_ps) for ratio, each in options]).T
+    chosen = np.argmin(np.log(ratios)[:, None] + _ESTIMATE_ERROR * np.array(drawn), axis=0)
+    times: Floats = times_ps[chosen] / timed.duration_ps
+    return times
+
+
 def _library_band(executed: ExecutedRecording, least_s: float) -> tuple[Band | None, tuple[float, ...]]:
     """Return the 90 % interval of the compared time of a replay, and the seconds that each draw of errors adds to it.
 
-    All replays use the same draws. Communication grows in proportion to its launches; of an iteration, what is exposed
-    grows with it, and what backward cannot hide beside. (None, ()) if the time does not rest on a library's measured
-    constants.
+    All replays use the same draws, of errors and of what the library chooses. Communication grows in proportion to its
+    launches; of an iteration, what is exposed grows with it, and what backward cannot hide beside. (None, ()) if the
+    time does not rest on a library's measured constants.
     """
     profile, iterations = executed.scenario.library.profile, executed.iterations
     replay = executed.replay if iterations is None else iterations
@@ -344,13 +363,14 @@ def _library_band(executed: ExecutedRecording, least_s: float) -> tuple[Band | N
         return None, ()
     lengths_ps, drawn_ps, assumed = 0, np.zeros(1), dict[str, None]()
     for launch in launches:
-        cluster, demand = executed.timer.within(launch.ranks).cluster, launch.timed.schedule.demand
-        run = run_class(cluster, profile, demand.kind)
+        timer, demand = executed.timer.with_profile(profile).within(launch.ranks), launch.timed.schedule.demand
+        run = run_class(timer.cluster, profile, demand.kind)
         if run is None:
             return None, ()
         assumed |= dict.fromkeys(run.assumed)
         lengths_ps += launch.end_ps - launch.start_ps
-        drawn_ps = drawn_ps + (launch.end_ps - launch.start_ps) * shipped_factors(run, demand.buffer_bytes)
+        factors = shipped_factors(run, demand.buffer_bytes) * choice_factors(launch.timed, timer)
+        drawn_ps = drawn_ps + (launch.end_ps - launch.start_ps) * factors
     longer = drawn_ps / lengths_ps
     if iterations is None:
         network_ps = executed.replay.communication_ps

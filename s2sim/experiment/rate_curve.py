@@ -134,8 +134,11 @@ class RateReplays:
         """Return the rate, to 2 %, above which dense is no faster, and what limits; None if beyond, or by latency.
 
         Where hardly anything is gained over a wide range of rates, such as by another protocol, that begins below it.
+        None also where dense is slower at the highest rate than at a lower one, with another choice of a library.
         """
         most_ps = self.phase_at(highest_Bps, self._dense)
+        if any(_FLAT * self.phase_at(rate, name) < most_ps for rate, name in [*self._times] if name == self._dense):
+            return None
         high = self._flat_from(lowest_Bps, highest_Bps, _FLAT * most_ps)
         if self.phase_at(high / _WIDE, self._dense) <= _HARDLY_FASTER * most_ps:
             high = self._flat_from(lowest_Bps, high / _WIDE, _HARDLY_FASTER * most_ps)

@@ -185,11 +185,21 @@ class IntervalRobustness:
         """Return whether one is named first in so many draws that no measurement has to tell."""
         return self.share_of(name) >= _SURE
 
+    def qualifier(self, name: str) -> str:
+        """Return what an answer that names one begins with, where that is not sure; empty where it is.
+
+        >>> IntervalRobustness((("union", 0.6), ("fp16", 0.4))).qualifier("union")
+        'Probably '
+        """
+        if self.decides(name):
+            return ""
+        return "Probably " if name == self.shares[0][0] else "Too close to decide; by predicted times "
+
     def sentence(self, name: str, decision: Decision = "use") -> str:
         """Return what that says of an answer, or of leaving it undecided, where ``name`` is that of the baseline.
 
         >>> IntervalRobustness((("union", 0.95), ("dense", 0.05))).sentence("union")
-        'this answer is right with a probability of 95%'
+        'as far as the network goes, this is right with a probability of 95%'
         >>> IntervalRobustness((("union", 0.6), ("fp16", 0.4))).sentence("union")
         'union is best with a probability of 60%, fp16 of 40%: too close to decide without a measurement'
         >>> IntervalRobustness((("dense", 0.7), ("fp16", 0.3))).sentence("dense", "undecided")
@@ -197,9 +207,8 @@ class IntervalRobustness:
         """
         share = self.share_of(name)
         if self.decides(name):
-            stays = decision == "undecided"
-            what = "within the errors of the network it stays so" if stays else "this answer is right"
-            return f"{what} with a probability {_probability(share)}"
+            what = "it stays so" if decision == "undecided" else "this is right"
+            return f"as far as the network goes, {what} with a probability {_probability(share)}"
         close = "too close to decide without a measurement"
         if decision != "use":
             other = next(each for each, _ in self.shares if each != name)

@@ -79,9 +79,10 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
     elif len(rows) == 1:
         lines = ("Nothing was compared with dense: name reducers with --reducer.",)
     else:
-        use = "Use" if sure is None or sure.decides(best) else "Probably use"
+        action = _action_line(choice, candidates, dense, known)
+        qualifier = "" if sure is None or choice.decision == "undecided" else sure.qualifier(best)
         lines = (
-            _action_line(choice, candidates, dense, known, use),
+            f"{qualifier}{action[0].lower()}{action[1:]}" if qualifier else action,
             _gain_line(choice, baseline, dense, known, interval_texts(rows)),
             _sensitivity_line(choice, known, unsure if sure is None else sure.sentence(best, choice.decision)),
         )
@@ -105,7 +106,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
     )
 
 
-def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, known: VerdictContext, use: str) -> str:
+def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, known: VerdictContext) -> str:
     max_error, hidden = known.max_error, describe_hidden(dense, known.behind)
     baseline = next(each for each in candidates if each.baseline)
     exact = any(each.exact and not each.baseline for each in candidates)
@@ -128,7 +129,7 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
         faster = f"nothing {compared}with an acceptable error is faster"
         found = f"{faster} than dense" if hidden is None else f"{hidden}, and {faster}"
         return f"Do not compress: {found}{unjudged}."
-    text = f"{use} {_with_reason(choice.best, max_error)}"
+    text = f"Use {_with_reason(choice.best, max_error)}"
     if choice.without is not None:
         text += f", else {_fallback_text(choice.without, choice.lossy, max_error)}"
     fallback = None if choice.without is None else choice.without.best
@@ -168,16 +169,19 @@ def _fallback_text(without: Choice, told: Candidate | None, max_error: float | N
 def _with_reason(candidate: Candidate, max_error: float | None) -> str:
     """Return a reducer's name with its loss and the conditions of its use."""
     conditions = [] if candidate.assumes is None else [candidate.assumes]
+    error, allowed = _error_text(candidate), "" if max_error is None else f", allowed {max_error:g}"
     if candidate.exact:
         loses = " (exact)"
-    elif max_error is not None:
-        loses = f" (error {_error_text(candidate)}, allowed {max_error:g})"
     elif candidate.feedback:
-        loses = f" with error feedback (error {_error_text(candidate)} in one step)"
+        loses = f" with error feedback (error {error} in one step{allowed})"
         conditions.insert(0, "training confirms it")
-    else:
+    elif max_error is None:
         loses = ""
-        conditions.insert(0, f"an error of {_error_text(candidate)} is acceptable")
+        conditions.insert(0, f"an error of {error} is acceptable")
+    else:
+        loses = f" (error {error}{allowed})"
+        if candidate.error_range is not None and candidate.error_range[1] > max_error:
+            conditions.insert(0, f"its error on your gradients is at most {max_error:g}")
     return f"{candidate.name}{loses}{' if ' if conditions else ''}{' and '.join(conditions)}"
 
 

@@ -212,6 +212,7 @@ class Reducer(CheckedOptions, ABC):
 
     about: ClassVar[Traits]
     takes_reducers: ClassVar[bool] = False  # Whether options are patterns of layer names with option strings of others
+    needs_parts: ClassVar[str] = ""  # What has to be named with it, so that it says anything; empty for nothing
     compresses_all: ClassVar[bool] = False  # Whether no layer travels as plain float32
     held: GradientDtype = field(
         init=False, repr=False, compare=False, default_factory=lambda: "fp32", metadata={"fitted": True}

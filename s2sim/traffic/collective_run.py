@@ -123,7 +123,7 @@ def collective_result(planned: PlannedCollective, progress: ProgressWatcher = SI
         groups = BesideRow(sizes.tp, sizes.pp, sizes.dp, sizes.count, alone_s, time_s / alone_s if alone_s else None)
     alone = spec.network == "fluid" and not planned.by_message and sizes is None
     faster = planned.timer.faster(timed) if alone else None
-    alternatives = planned.timer.alternatives(timed) if alone else []
+    alternatives = [each for _, each in planned.timer.alternatives(timed)] if alone else []
     others_s = [each.duration_ps / PS_PER_S for each in alternatives]
     uses_clock = spec.execution != "by-message" or planned.scenario.disturbed
     size_bytes = nccl_tests_bytes(demand)

@@ -19,7 +19,7 @@ from s2sim.experiment.choice import (
 )
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.row_parts import Crossing, Extrapolation, Transfer
-from s2sim.experiment.verdict import pays_text
+from s2sim.experiment.verdict import _with_reason, pays_text
 
 # With which the examples of this file were made.
 LATENCIES = ("nvlink.latency=300ns", "nic.latency=2.2us")
@@ -173,7 +173,9 @@ def test_the_verdict_tells_what_to_do_where_an_assumption_fails():
         "on a100."
     )
     verdict = result_of(reducers=reducers, max_error=0.1).verdict
-    assert verdict.lines[0].endswith("else union, or topk:density=0.01 (error 0.044, allowed 0.1).")
+    assert verdict.lines[0].endswith(
+        "or topk:density=0.01 with error feedback (error 0.044 in one step, allowed 0.1) if training confirms it."
+    )
     assert (verdict.without_assumption, verdict.best_lossy) == ("union", "topk:density=0.01")
     verdict = result_of(reducers=reducers[1:], max_error=1e-3).verdict
     assert verdict.lines[0].endswith("if rows are known before forward, else do not compress.")
@@ -342,3 +344,16 @@ def test_an_error_of_nothing_leaves_what_is_exact():
     assert over == {"dense": None, "union": None, "fp16": "error over 0", "s2-exact": None}
     assert result.verdict.best == "union"
     assert "fp16" not in result.verdict.lines[0]
+
+
+def test_errors_are_compared_as_they_are_printed():
+    dense = Candidate("dense", 2.0, 0.0, True, baseline=True)
+    slower, quicker = Candidate("slower", 1.5, 2.301e-4, False), Candidate("quicker", 1.4, 2.304e-4, False)
+    assert choose([dense, slower, quicker], None).best is quicker
+
+
+def test_an_error_that_may_be_above_what_is_allowed_is_a_condition():
+    one = Candidate("int8", 1.0, 0.05, False, error_range=(0.02, 0.3))
+    allowed = "int8 (error 0.02 to 0.3, allowed 0.1)"
+    assert _with_reason(one, 0.1) == f"{allowed} if its error on your gradients is at most 0.1"
+    assert _with_reason(replace(one, error_range=(0.02, 0.09)), 0.1) == "int8 (error 0.02 to 0.09, allowed 0.1)"

@@ -77,8 +77,8 @@ def closed_form_s(schedule: Schedule, cluster: Cluster, times: RoundTimes | None
 AUTO = "auto"
 # Another algorithm is named that takes less than this share of the chosen one's time.
 _CLEARLY = 0.9
-# Estimates up to so many times the least may be the least on machines that the search sees a little differently.
-_SCATTER = 1.15
+SCATTER = 1.15
+"""Estimates up to so many times the least may be the least on machines that the search sees a little differently."""
 _MOST_RANKS_OF_ALL = 128
 _OWN_CHOICE, _ASKED_FOR = "the library's own choice", "asked for"
 
@@ -247,14 +247,18 @@ class Timer:
                 best, less_than_ps = timed, timed.duration_ps
         return best
 
-    def alternatives(self, chosen: TimedSchedule) -> list[TimedSchedule]:
-        """Return what the library may choose as well: its estimates exceed that of the chosen by less than 15 %."""
+    def alternatives(self, chosen: TimedSchedule) -> list[tuple[float, TimedSchedule]]:
+        """Return what the library may choose as well, with its estimate over that of the chosen, below `SCATTER`."""
         demand = chosen.schedule.demand
         estimates = self._estimates_us(self._possibilities(demand)[0], demand)
         if self._algorithm != AUTO or not estimates:
             return []
-        close = [each for estimate_us, each in estimates[1:] if estimate_us < _SCATTER * estimates[0][0]]
-        return [_host_bound_launch(self._timed(each.schedule), "may be chosen as well") for each in close]
+        close = ((estimate_us / estimates[0][0], each.schedule) for estimate_us, each in estimates[1:])
+        return [
+            (ratio, _host_bound_launch(self._timed(schedule), "may be chosen as well"))
+            for ratio, schedule in close
+            if ratio < SCATTER
+        ]
 
     def _estimates_us(self, possible: Sequence[Possibility], demand: Demand) -> list[tuple[float, Possibility]]:
         """Return possibilities with the library's estimates, in ascending order; empty if one has none."""

@@ -101,9 +101,8 @@ def _make_possible(texts: Sequence[str], *, optional: bool = False) -> tuple[lis
         except S2SimError as error:
             errors[text] = error
             continue
-        if optional and reducer.takes_reducers:
-            why = f"{text} is as its parts are: name it with a reducer for each pattern of layer names"
-            errors[text] = OptionError(why)
+        if optional and reducer.needs_parts:
+            errors[text] = OptionError(f"{text} is as its parts are: name it with {reducer.needs_parts}")
         else:
             made.append(ReducerSpec(text, reducer, optional))
     return made, errors

@@ -35,7 +35,7 @@ class Coded(Reducer):
     payload that adds what it stands for. How much a codec gathers is taken to depend on data, for which hosts wait.
     """
 
-    compresses_all = True
+    compresses_all, needs_parts = True, "a codec"
     codec: str = "fp16"
 
     def __post_init__(self) -> None:

@@ -44,7 +44,7 @@ class PerLayer(Reducer):
     gradient goes alone.
     """
 
-    takes_reducers = True
+    takes_reducers, needs_parts = True, "a reducer for each pattern of layer names"
     parts: tuple[PatternPart, ...] = ()
 
     def __post_init__(self) -> None:
