@@ -9,7 +9,6 @@ import re
 from collections.abc import Iterator
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
-from xml.sax.saxutils import quoteattr
 
 import numpy as np
 
@@ -172,6 +171,8 @@ def to_simgrid(cluster: "Cluster") -> str:
 
     `TopologyError` for more than 128 ranks, and for messages that take several routes, of which SimGrid has none.
     """
+    from xml.sax.saxutils import quoteattr  # Half a dozen modules of the network, whenever a topology is read
+
     ranks, shape = cluster.workers, cluster.shape
     if ranks > _MOST_WRITTEN:
         raise TopologyError(
