@@ -83,7 +83,7 @@ def describe_cluster(cluster: Cluster) -> dict[str, Any]:
         "placement": cluster.placement,
         "nodes": layout.nodes,
         "gpus_per_node": shape.gpus_per_node,
-        "nvlink_rate_Bps": shape.nvlink.rate_Bps if shape.nvlink else None,
+        "nvlink_rate_Bps": next(filter(None, map(_nvlink_Bps, shape.nodes)), None),
         "pcie_rate_Bps": shape.pcie.rate_Bps if shape.pcie else None,
         "nics_per_node": layout.node_set.most_nics,
         "nic_rate_Bps": shape.nic.rate_Bps,
@@ -103,6 +103,14 @@ def describe_cluster(cluster: Cluster) -> dict[str, Any]:
         "price": None if shape.price is None else asdict(shape.price.cost(cluster.workers, layout.nodes)),
         "quantities": list(map(asdict, shape.quantities)),
     }
+
+
+def _nvlink_Bps(node: NodeSpec) -> float | None:
+    """Return the rate of NVLink out of a GPU, bytes per second; without a switch of the GPU with most links."""
+    if node.nvlink is None:
+        return None
+    links = [sum(count for *ends, count in node.mesh or () if gpu in ends) for gpu in range(node.gpus)]
+    return node.nvlink.rate_Bps * max(1, *links)
 
 
 def _node_text(count: int, node: NodeSpec) -> str:

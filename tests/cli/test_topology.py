@@ -98,3 +98,11 @@ def test_links_between_pairs_are_counted_for_reading(s2sim):
     assert "48 links: 0-1 x12, 2-3 x12, 4-5 x12, 6-7 x12 " in out
     out = s2sim("topology", "show", "dgx-1-v100")[1]
     assert "24 links: 0-1, 0-2, 0-3 x2, 0-4 x2 ... " in out
+
+
+@pytest.mark.parametrize(
+    ("topology", "Bps"), [("dgx-1-v100", 6 * 20e9), ("hgx-h100-4", 18 * 20.6e9), ("dgx-a100", 240e9)]
+)
+def test_nvlink_of_a_gpu_is_all_of_its_links(topology, Bps):
+    described = describe_cluster(build_cluster(load_shape(topology), 4))
+    assert described["nvlink_rate_Bps"] == pytest.approx(Bps)
