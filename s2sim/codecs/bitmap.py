@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import TypeVar
 
 import numpy as np
 
@@ -28,11 +28,10 @@ _SPARSE_BYTES = 0.1
 _SMALL_BYTES = 1 << 10  # Bytes of a bitmap that is unpacked in less time than its non-zero bytes are found
 
 
-@overload
-def bitmap_bytes(n: int) -> int: ...
-@overload
-def bitmap_bytes(n: Ints) -> Ints: ...
-def bitmap_bytes(n: Any) -> Any:
+N = TypeVar("N", int, Ints)
+
+
+def bitmap_bytes(n: N) -> N:
     """Return the bytes of a bitmap of ``n`` elements, or of several.
 
     >>> bitmap_bytes(9)

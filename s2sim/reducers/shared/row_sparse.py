@@ -8,12 +8,12 @@ max, or one float32 with a sum, as in the S2 authors' published code.
 from collections.abc import Iterable, Sequence
 from itertools import compress, pairwise
 from math import prod
-from typing import Any, Literal, TypeAlias, overload
+from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from s2sim.arrays import Array, Bits, Ints, Mask
-from s2sim.codecs.bitmap import bitmap_bytes, pack_positions, unpack_positions
+from s2sim.arrays import Array, Bits, Ints
+from s2sim.codecs.bitmap import N, bitmap_bytes, pack_positions, unpack_positions
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import RowSparse, union_of
@@ -121,11 +121,7 @@ def check_rows(count: int) -> None:
         raise S2SimError(f"a table of {count} rows has more than {_MAX_ROWS}: split it into several layers")
 
 
-@overload
-def uses_key_list(rows: int, count: int) -> bool: ...
-@overload
-def uses_key_list(rows: Ints, count: Ints) -> Mask: ...
-def uses_key_list(rows: Any, count: Any) -> Any:
+def uses_key_list(rows: N, count: N) -> Any:
     """Return whether the keys of ``rows`` rows of a table of ``count`` are a list; else they are a bitmap."""
     return rows * INDEX_BYTES <= bitmap_bytes(count)
 
