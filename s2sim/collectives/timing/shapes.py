@@ -283,6 +283,23 @@ _IN_USE = 2
 _SOLVED, _SAME = 256, 1e-12
 
 
+def _apart(routes: Routes, capacity: Floats) -> list[Ints]:
+    """Return the indices of messages that share no link with others, together where their links have the same rates."""
+    _, place = np.unique(routes.links, return_inverse=True)
+    label, before = np.arange(len(routes.latency_ps)), np.zeros(0, np.int64)
+    row = np.repeat(label, np.diff(routes.offsets))
+    while not np.array_equal(label, before):
+        before, of_link = label, np.full(place.max() + 1, len(label))
+        np.minimum.at(of_link, place, label[row])
+        label = np.minimum.reduceat(of_link[place], routes.offsets[:-1])
+        label = label[label]
+    rates = np.tile([np.inf, 0.0], (len(label), 1))
+    np.minimum.at(rates[:, 0], label[row], capacity[routes.links])
+    np.maximum.at(rates[:, 1], label[row], capacity[routes.links])
+    kinds, kind = np.unique(rates[label], axis=0, return_inverse=True)
+    return [np.flatnonzero(kind.reshape(-1) == each) for each in range(len(kinds))]
+
+
 class KeptSchedules:
     """The schedules of collectives on clusters that differ in rates only, made once.
 
@@ -306,9 +323,16 @@ class KeptSchedules:
     def sent_ps(self, routes: Routes, sizes_bytes: Floats, capacity: Floats) -> Ints:
         """Return when each of some messages without latency has been sent, int64 picoseconds of shape (m,).
 
-        Where all links that may limit them are faster by one factor than they were, times are shorter by it.
+        Where all links that may limit them are faster by one factor than they were, times are shorter by it: those of
+        messages inside nodes stay, and those of others follow the rate of the network.
         """
         routes = without_slack_links(routes, capacity)
+        ends_ps = np.zeros(len(sizes_bytes), np.int64)
+        for chosen in _apart(routes, capacity):
+            ends_ps[chosen] = self._sent_together_ps(routes.take(chosen), sizes_bytes[chosen], capacity)
+        return ends_ps
+
+    def _sent_together_ps(self, routes: Routes, sizes_bytes: Floats, capacity: Floats) -> Ints:
         digest = blake2b(digest_size=16)
         for part in (routes.offsets, routes.links, routes.weights, sizes_bytes):
             digest.update(part.tobytes())
