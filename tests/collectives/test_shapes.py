@@ -106,6 +106,20 @@ def random_table(ranks, seed, rows):
     return BlockTable(random.integers(0, 50, (rows, ranks)), random.integers(0, rows, ranks))
 
 
+@pytest.mark.parametrize("profile", [NCCL, IDEAL])
+@pytest.mark.parametrize("topology", ["fat-tree", "dgx-h100", "torus"])
+def test_unequal_messages_at_other_rates_take_the_time_of_those_solved_afresh(topology, profile):
+    """Messages inside nodes are solved once, those between nodes scaled, and both apart from each other."""
+    shape, demand = load_shape(topology), all_to_all_demand(random_table(20, 3, 20), 40_000)
+    ways = RouteTable(build_cluster(shape, 20))
+    ways.kept = KeptSchedules(ways)
+    profile = profile if profile.unmodelled_reason(shape) is None else IDEAL
+    for rate_Bps in (3e9, 6e9, 7e9, 2e11):
+        cluster = build_cluster(with_rate(shape, "nic.rate", rate_Bps), 20)
+        kept, afresh = (Timer(cluster, AUTO, each, profile).time(demand).duration_ps for each in (ways, None))
+        assert kept == pytest.approx(afresh, rel=1e-8)
+
+
 @pytest.mark.parametrize(("ranks", "rows"), [(1, 1), (6, 1), (7, 3), (9, 40)])
 def test_tables_of_blocks_are_what_all_their_rows_are(ranks, rows):
     table, other = random_table(ranks, 1, rows), random_table(ranks, 2, 2)
