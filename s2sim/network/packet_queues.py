@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from dataclasses import dataclass, field
 from math import ceil, sqrt
 
@@ -40,7 +40,8 @@ class PacketRoute:
 def find_packet_route(fabric: Fabric, routes: Routes, index: int) -> PacketRoute:
     """Return route number ``index`` as packets take it; `S2SimError` if its links are not a path."""
     part = slice(routes.offsets[index], routes.offsets[index + 1])
-    links, weights = routes.links[part], routes.weights[part]
+    in_order = _in_order(fabric, routes.links[part])
+    links, weights = routes.links[part][in_order], routes.weights[part][in_order]
     latencies_ps, route_ps = fabric.latency_ps[links].tolist(), int(routes.latency_ps[index])
     sum_ps = round(float((fabric.latency_ps[links] * weights).sum()))
     if sum_ps != route_ps:
@@ -55,6 +56,17 @@ def find_packet_route(fabric: Fabric, routes: Routes, index: int) -> PacketRoute
         steps=_find_transitions(fabric, links.tolist(), weights.tolist()),
         rate=float((fabric.rate_Bps[links] / weights).min()) / PS_PER_S,
     )
+
+
+def _in_order(fabric: Fabric, links: Ints) -> list[int]:
+    """Return the positions of links such that each follows those that lead to it, which joining ways may not do."""
+    tail, head = fabric.tail[links].tolist(), fabric.head[links].tolist()
+    found, rest, into = list[int](), list(range(len(links))), Counter(head)
+    while rest:
+        found.append(next((at for at in rest if not into[tail[at]]), rest[0]))
+        rest.remove(found[-1])
+        into[head[found[-1]]] -= 1
+    return found
 
 
 def _find_transitions(fabric: Fabric, links: list[int], weights: list[float]) -> list[LinkTransition]:

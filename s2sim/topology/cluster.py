@@ -197,6 +197,8 @@ class Cluster:
             rank = source[np.argmax(source == target)]
             raise TopologyError(f"a route from rank {rank} to itself was asked for: leave such transfers out")
         healthy = join_stages(self.router.stages(self.gpu_of_rank[source], self.gpu_of_rank[target]), len(source))
+        if self.layout.node_set.ports_per_gpu > 1 or self.shape.routing == "explicit":
+            healthy = healthy.with_each_link_once()
         if self.dead is None:
             return healthy
         return reroute(self.router, healthy, self.dead, pairs=(source, target), why=self.why)

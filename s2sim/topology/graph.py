@@ -133,8 +133,8 @@ class Routes:
     """The links that each of m transfers crosses."""
 
     offsets: Ints  # Transfer i crosses ``links[offsets[i] : offsets[i + 1]]``
-    links: Ints  # In the order in which they are crossed
-    weights: Floats  # The share of the transfer on each link: 1 unless it is sprayed
+    links: Ints  # In the order in which they are crossed; each once a transfer
+    weights: Floats  # The share of the transfer on each link: 1 unless it is sprayed, or crosses the link twice
     latency_ps: Ints  # Sum along the route, the longest path if it is sprayed, and what a library adds
     limit_Bps: Floats | None = None  # The highest rate of each transfer
 
@@ -153,6 +153,18 @@ class Routes:
         offsets = self.offsets + np.concatenate([[0], np.cumsum(np.isfinite(self.limit_Bps))])
         links = np.insert(self.links, ends, first + np.arange(len(limited)))
         return Routes(offsets, links, np.insert(self.weights, ends, 1.0), self.latency_ps), self.limit_Bps[limited]
+
+    def with_each_link_once(self) -> "Routes":
+        """Return routes in which a link that a transfer crosses on several ways is one, with the sum of its shares."""
+        row = np.repeat(np.arange(len(self.latency_ps)), np.diff(self.offsets))
+        keys = row * (self.links.max(initial=0) + 1) + self.links
+        _, first, place = np.unique(keys, return_index=True, return_inverse=True)
+        if len(first) == len(keys):
+            return self
+        in_order = np.argsort(first)
+        weights, kept = np.bincount(place, self.weights)[in_order].astype(np.float64), first[in_order]
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(row[kept], minlength=len(self.latency_ps)))])
+        return Routes(offsets, self.links[kept], weights, self.latency_ps, self.limit_Bps)
 
     def take(self, chosen: Ints) -> "Routes":
         """Return the routes of some transfers, int64 of shape (k,), in that order."""

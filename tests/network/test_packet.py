@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise
 
+import networkx as nx
 import numpy as np
 import pytest
 import simpy
@@ -292,3 +294,15 @@ def test_impossible_options_and_routes_are_refused():
     broken = replace(along(fabric, (0, 2)), links=np.array([0, 2]))
     with pytest.raises(S2SimError, match="cannot follow a route over link2"):
         packets(fabric, broken, [0], [1])
+
+
+@pytest.mark.parametrize("longer", ["s1", "s2"])
+def test_ways_of_interfaces_that_meet_share_the_links_from_there(longer):
+    """From switches s1 and s2, one of which reaches the host of both interfaces behind s4 over another switch."""
+    graph = nx.Graph([("a", "s1"), ("a", "s2"), ("b", "s4"), ("s3", "s4"), *pairwise((longer, "s0", "s3"))])
+    graph.add_edge("s1" if longer == "s2" else "s2", "s3")
+    nx.set_node_attributes(graph, {name: "host" if name in "ab" else "switch" for name in graph}, "kind")
+    cluster = build_cluster(load_shape(graph, ["node.gpus=1", "nic.rate=1GB/s", "nic.count=2"]), 2)
+    routes, sizes = cluster.routes([0], [1]), np.array([1e6])
+    expected = uncontended_ps(cluster.fabric, routes, sizes) + pipeline_fill_ps(cluster.fabric, routes, sizes)
+    assert packets(cluster.fabric, routes, [0], sizes) == pytest.approx(expected, rel=1e-3)

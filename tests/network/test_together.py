@@ -14,7 +14,7 @@ from s2sim.network.base import FlowTable, without_slack_links
 from s2sim.network.fluid import FluidNetwork, solve_batch_ps
 from s2sim.network.network import deliver_ps
 from s2sim.topology.cluster import build_cluster
-from s2sim.topology.graph import Routes
+from s2sim.topology.graph import Routes, join_stages
 from s2sim.topology.read_file import load_shape
 from s2sim.units import PS_PER_S
 
@@ -45,6 +45,36 @@ def test_each_delivery_is_that_of_the_network_to_the_picosecond(topology, routin
     np.testing.assert_array_equal(found, deliver_ps(cluster.fabric, *asked, network=FluidNetwork))
     naive = oracle.deliver_ps(*asked, cluster.fabric.rate_Bps / PS_PER_S)
     np.testing.assert_allclose(found, naive, rtol=1e-9, atol=1)
+
+
+@given(
+    kind=st.sampled_from(["fat-tree", "leaf-spine", "ring", "torus", "dragonfly"]),
+    nics=st.integers(2, 8),
+    link=st.sampled_from(["100Gbps", "200Gbps", "1Tbps"]),
+    ecmp=st.booleans(),
+    pairs=st.lists(st.tuples(st.integers(0, 7), st.integers(1, 7), st.integers(1, 10**6)), min_size=1, max_size=20),
+)
+def test_what_several_interfaces_send_over_one_link_counts_together(kind, nics, link, ecmp, pairs):
+    """Against routes that have such a link as often as it is crossed, and the bytes of each link over its rate."""
+    tree = kind in ("fat-tree", "leaf-spine")
+    narrow = ["fabric.hosts_per_leaf=2", "fabric.uplinks_per_leaf=2", f"routing={'ecmp' if ecmp else 'd-mod-k'}"]
+    fields = ["node.gpus=1", f"nic.count={nics}", f"fabric.link.rate={link}", *(narrow if tree else ())]
+    cluster = build_cluster(load_shape(kind, fields), 8)
+    src, further, sizes = (np.array(side) for side in zip(*pairs, strict=True))
+    dst, starts, capacity = (src + further) % 8, np.zeros(len(src), np.int64), cluster.fabric.rate_Bps / PS_PER_S
+    routes, as_crossed = cluster.routes(src, dst), join_stages(cluster.router.stages(src, dst), len(src))
+    for transfer in range(len(src)):
+        alone = routes.take(np.array([transfer]))
+        assert len(np.unique(alone.links)) == len(alone.links)
+        rate = oracle.rates_of(as_crossed, {transfer}, capacity)[transfer]
+        assert alone.narrowest(capacity) == pytest.approx([rate], rel=1e-9)
+    found = solve_batch_ps(routes, starts, sizes.astype(float), capacity)
+    np.testing.assert_allclose(found, oracle.deliver_ps(as_crossed, starts, sizes, capacity), rtol=1e-9, atol=1)
+    np.testing.assert_array_equal(
+        found, deliver_ps(cluster.fabric, routes, starts, sizes.astype(float), network=FluidNetwork)
+    )
+    crossing = np.repeat(sizes, np.diff(as_crossed.offsets)) * as_crossed.weights
+    assert (np.bincount(as_crossed.links, crossing) <= capacity[: as_crossed.links.max() + 1] * found.max() + 1).all()
 
 
 @given(

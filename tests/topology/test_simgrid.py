@@ -146,6 +146,13 @@ def test_what_both_directions_share_is_shared(tmp_path):
     assert ours(str(tmp_path / "split.xml"), (), 3, both)[0] == pytest.approx(2e-6 + 2e-3, rel=1e-9)
 
 
+def test_a_link_that_a_route_has_twice_takes_its_bytes_twice(tmp_path):
+    (tmp_path / "net.xml").write_text(SHARED.replace('<link_ctn id="lb"/></route>', '<link_ctn id="la"/></route>', 1))
+    one = FlowsSpec(str(tmp_path / "net.xml"), workers=3)
+    found = simulate_transfers(one, Transfers(np.zeros(1, np.int64), np.array([0]), np.array([1]), np.full(1, 1e6)))
+    assert (found.finish_s[0], found.slowdown[0]) == (pytest.approx(2e-6 + 2e-3, rel=1e-9), 1)
+
+
 def test_the_commands_write_read_and_name_it(tmp_path, capsys, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert main(["topology", "show", "ring", "--workers", "6", "--simgrid", "net.xml"]) == 0
