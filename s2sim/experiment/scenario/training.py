@@ -269,8 +269,9 @@ class TrainingIteration:
             if shards > 1
             else compute,
             discipline.gathers(ready, buckets, nodes, self.value_bytes) if timer.workers > 1 else ParameterGathers(),
+            (discipline.whole_parameters(ready, buckets) + discipline.copied_parameters(ready, nodes))
+            * self.value_bytes
             # Gradients that are exchanged after several mini-batches are whole until then.
-            discipline.whole_parameters(ready, buckets) * self.value_bytes
             - (-kept_bytes // shards)
             - (-gradient_bytes // (shards if self.accumulate == 1 else 1)),
             shards,

@@ -81,6 +81,10 @@ class ShardedDiscipline(Discipline):
         """Return how many parameters a rank holds whole at most."""
         raise NotImplementedError
 
+    def copied_parameters(self, tensors: ReadyTensors, nodes: Sequence[int]) -> int:
+        """Return how many parameters a rank holds as its part of a copy in its node, besides its shard."""
+        return 0
+
 
 @dataclass(frozen=True, slots=True)
 class Fsdp(ShardedDiscipline):
@@ -160,6 +164,11 @@ class Fsdp(ShardedDiscipline):
         together = 1 + self.prefetch if self.reshard else len(blocks)
         most = max((sum(sizes[at : at + together]) for at in range(len(sizes))), default=0)
         return int(tensors.elements.sum()) - sum(sizes) + most
+
+    def copied_parameters(self, tensors: ReadyTensors, nodes: Sequence[int]) -> int:
+        """Return those of blocks: what forward gathers of them is divided in each of several nodes."""
+        copies = _by_node(nodes, "secondary=true") if self.secondary and len(nodes) > 1 else ()
+        return -(-int(tensors.elements[tensors.block_of >= 0].sum()) // len(copies[0])) if copies else 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,6 +211,17 @@ def test_parameters_that_are_there_together():
     assert make_discipline("zero2").whole_parameters(tensors, buckets) == sizes.sum()
 
 
+@pytest.mark.parametrize("weights", ["as-computed", "int8"])
+def test_a_copy_in_each_node_is_divided_among_its_ranks(weights):
+    """Of blocks alone, as the root's parameters stay whole; unquantised, as each gather quantises its part anew."""
+    tensors, _ = model(1)
+    discipline, blocks = make_discipline(f"fsdp:secondary=true,weights={weights}"), tensors.blocks >= 0
+    nodes = np.repeat(np.arange(3), 4).tolist()
+    assert discipline.copied_parameters(tensors, nodes) == -(-tensors.elements[blocks].sum() // 4)
+    assert make_discipline("fsdp").copied_parameters(tensors, nodes) == 0
+    assert [discipline.copied_parameters(tensors, [0] * count) for count in (1, 4)] == [0, 0]
+
+
 @pytest.mark.parametrize(
     "text", ["fsdp:secondary=true,reshard=false", "fsdp:secondary=true,shard=node", "zero2:bucket=0B"]
 )
@@ -249,6 +260,10 @@ def test_runs_of_shards(capsys):
     whole = 2 * parameters * 15 / 16
     assert rows["zero2"]["dense"]["iteration"]["parameter_bytes"] == pytest.approx(whole, rel=1e-4)
     assert whole < rows["fsdp"]["dense"]["iteration"]["parameter_bytes"] < 2 * whole
+    found = run_json(capsys, "--workers", "16", "--discipline", "fsdp:secondary=true")["dense"]["iteration"]
+    more = found["state_bytes"] - rows["fsdp"]["dense"]["iteration"]["state_bytes"]
+    # An eighth of the twelve blocks, which are 85 million parameters.
+    assert more == pytest.approx(2 * 85_054_464 / 8, abs=2)
     for row in (row for of in rows.values() for row in of.values()):
         assert row["iteration"]["lower_bound"] <= row["iteration_s"]
 
