@@ -32,7 +32,7 @@ class IterationRow:
     lower_bound: float  # No iteration is shorter: the longest chain through compute and cuts
     waiting_mean: float  # Seconds that a rank waits for others, the mean over all ranks and iterations
     # Bytes of float32 parameters, optimizer states and gradients of a rank and, where ranks divide them, of whole
-    # parameters at most; without activations
+    # parameters at most and of its part of a copy in its node; without activations
     state_bytes: int = 0
     pipeline_wait: float = 0.0  # Part of waiting that is for other stages of a pipeline, whatever is sent
     parameter_bytes: int = 0  # Received of parameters in all-gathers, where ranks hold shards of them
@@ -268,12 +268,15 @@ class CountPays:
 class Alternative:
     """The same reducers, on the largest number of workers, on a cluster that differs."""
 
+    more_json: ClassVar[tuple[str, ...]] = ("batch?",)
+
     name: str  # How: ``without faults``, or the overrides
     overrides: tuple[str, ...]  # All overrides of the topology there
     decision: str  # The decision of its verdict
     best: str  # Option string of what to use there; ``dense`` where nothing is to be compressed
     # By reducer, the compared time: of the communication phase or, where compute was given, of the iteration
     time_s: dict[str, float]
+    batch: int | None = None  # The mini-batch of this run, where one there has another by default
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,7 +296,10 @@ def find_alternatives(spec: RunSpec, scenario: ReducerScenario, state: RunState)
         rows = judge([each.row for each in marked], spec.max_error)
         verdict = give_verdict(rows, VerdictContext(max_error=spec.max_error))
         times_s = {row.reducer: row.judgement.time_s for row in rows if row.judgement is not None}
-        found.append(Alternative(name, overrides, verdict.decision, verdict.best, times_s))
+        training = None if spec.batch is not None else there.training
+        usual = batch if training is None else training.source.batch_on(there.gpu)[0]
+        own = None if usual == batch else batch
+        found.append(Alternative(name, overrides, verdict.decision, verdict.best, times_s, own))
     return tuple(found)
 
 

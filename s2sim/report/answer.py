@@ -235,7 +235,8 @@ def alternative_lines(result: Result) -> list[str]:
         else:
             own = f"{result.verdict.best} {format_seconds(here[result.verdict.best])}"
             best = each.best if each.decision == "use" else each.decision
-            lines.append(f"With {each.name}: {times} (the answer there: {best}); here {own}.")
+            there = each.name if each.batch is None else f"{each.name} and the mini-batch of {each.batch} as here"
+            lines.append(f"With {there}: {times} (the answer there: {best}); here {own}.")
     return lines
 
 

@@ -103,6 +103,10 @@ def test_another_gpu_computes_the_mini_batch_of_the_question():
     assert result.spec.batch is None
     assert other.time_s == compared(there)
     assert other.time_s["dense"] < 1.01 * compared(result)["dense"]
+    assert other.batch == 32
+    assert "With gpu=h200 and the mini-batch of 32 as here: dense" in str(result).replace("\n", " ")
+    (stated,) = s2sim.run("dgx-h100", **options, **QUICK, instead=["gpu=h200"], batch=32).alternatives
+    assert (stated.batch, stated.time_s) == (None, other.time_s)
 
 
 def test_a_field_that_is_unknown_is_refused():
