@@ -294,6 +294,7 @@ def caveats_of(
         *_recorded_note(scenario),
         *_groups_note(scenario),
         *_memory_note(scenario, executed[0]),
+        *_tables_note(scenario.training),
         *_few_ranks_note(scenario, recorded),
         *extrapolated_constants_notes(scenario.library, scenario, recorded[0].recording.workers, sent),
         *_missing_baselines_note(recorded),
@@ -366,6 +367,17 @@ def _memory_note(scenario: ReducerScenario, executed: ExecutedRecording) -> list
         f"this model does not fit: {states} of {format_bytes(there_bytes)} of {profile.gpu}, with activations on top; "
         + divide
     ]
+
+
+def _tables_note(training: TrainingIteration | None) -> list[str]:
+    """Return how a model of which tables are the most is trained here, unless that was recorded."""
+    if training is None or training.job is not None:
+        return []
+    tensors = training.profile.tensors
+    if 2 * sum(each.size for each in tensors if each.sparse) <= sum(each.size for each in tensors):
+        return []
+    how = "dense sends gradients of whole tables, which every rank has, as PyTorch does with sparse=False"
+    return [f"{how}; DLRM and TorchRec divide tables among ranks, with all-to-alls of embeddings: not simulated"]
 
 
 def _groups_note(scenario: ReducerScenario) -> list[str]:

@@ -179,6 +179,14 @@ def test_a_mini_batch_may_have_as_many_samples_as_profiles_have():
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("profile", "most"), [("dlrm", True), ("ncf", True), ("gnmt-8", False)])
+def test_tables_that_others_divide_among_ranks_are_said_to_be_whole(profile, most):
+    result = run(profile=profile, reducers=("gather-rows",), workers=2)
+    assert any("TorchRec divide tables among ranks" in caveat for caveat in result.caveats) == most
+    assert ("Note: dense sends gradients of whole tables" in " ".join(str(result).split())) == most
+
+
+@pytest.mark.slow
 def test_constants_that_dense_pays_for_too_flip_no_more_than_they_do():
     options = {"topology": "dgx-h100", "workers": 16, "profile": "bert-large", "overrides": ("nic.rate=50Gbps",)}
     result = run(reducers=("int8",), discipline="fsdp", **options)
