@@ -26,6 +26,7 @@ from s2sim.reducers.rank import GradientDtype, Reducer
 from s2sim.reducers.registry import PRESETS, make_reducer, option_string, reducer_names
 from s2sim.reducers.run import OtherSteps
 from s2sim.simulation.bucketing.policy import Bucket
+from s2sim.simulation.bucketing.sharded import ShardedDiscipline, check_takes_shards
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.hardware import Gpu
 from s2sim.units import format_bytes, parse_option, parse_time_ps
@@ -113,6 +114,20 @@ def _is_all(text: str) -> bool:
     if name == ALL and options:
         raise OptionError(f"{text}: {ALL} runs every reducer with its own defaults; name a reducer to set its options")
     return name == ALL
+
+
+def _with_shards(reducers: Sequence[ReducerSpec]) -> tuple[tuple[ReducerSpec, ...], dict[str, str]]:
+    """Return the reducers that ranks with shards can run, and why optional others cannot; `OptionError` for one."""
+    able, refused = [], {}
+    for item in reducers:
+        try:
+            check_takes_shards(item.reducer.period, item.reducer.traits.estimates)
+            able.append(item)
+        except S2SimError as error:
+            if not item.optional:
+                raise OptionError(f"{item.option_string}: {error}") from None
+            refused[item.option_string] = str(error)
+    return tuple(able), refused
 
 
 def place_reducers(cluster: Cluster, reducers: Sequence[ReducerSpec]) -> tuple[ReducerSpec, ...]:
@@ -302,12 +317,16 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     if spec.gpu is not None:
         # A library treats GPUs by their generation: it is told of those that run, not of those that the file has.
         where = replace(where, shape=replace(where.shape, gpu=spec.gpu))
+    asked = tuple(
+        replace(item, optional=item.optional or (several and not item.reducer.traits.baseline))
+        for item in with_baseline(reducers or parse_reducers(suitable_reducers(layers)), dtype)
+    )
+    if training is not None and isinstance(training.discipline, ShardedDiscipline):
+        asked, more = _with_shards(asked)
+        refused |= more
     return ReducerScenario(
         **{each.name: getattr(where, each.name) for each in fields(where)},
-        reducers=tuple(
-            replace(item, optional=item.optional or (several and not item.reducer.traits.baseline))
-            for item in with_baseline(reducers or parse_reducers(suitable_reducers(layers)), dtype)
-        ),
+        reducers=asked,
         refused=refused,
         machines=machines,
         trace=trace,

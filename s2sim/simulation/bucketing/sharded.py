@@ -245,20 +245,30 @@ def _gather_recording(
     return Recording(tuple(calls), tuple(scripts))
 
 
+def check_takes_shards(steps: int, estimates: str = "mean") -> None:
+    """Refuse, by `S2SimError`, a reducer with ranks that step alone: a rank that has a part of the parameters cannot.
+
+    ``steps`` are those after which it exchanges, and ``estimates`` is of its traits.
+    """
+    if steps > 1:
+        raise S2SimError(
+            f"it exchanges once in {steps} steps, and a rank with a shard of the parameters takes no step alone: take "
+            "a discipline without shards"
+        )
+    if estimates == "weights":
+        raise S2SimError("every rank has a model of its own, of which no other could keep a part")
+
+
 def shard_recording(recording: Recording, groups: Groups = ()) -> Recording:
     """Return a recording of ranks that keep their own part of the mean alone.
 
     Where the last collectives of all ranks only spread the mean (`Call.spreads`), an all-reduce becomes a
     reduce-scatter and an all-gather is not sent, and of what is decoded after it a rank decodes its part. With
     ``groups``, each of which keeps all parts, a reduce-scatter in each group and an all-reduce of equal parts of all
-    groups. Other programs leave the whole mean on every rank, which keeps its part, and stay as they are. `S2SimError`
-    for one that does not exchange every step: a rank that has a part of the parameters cannot take a step alone.
+    groups. Other programs leave the whole mean on every rank, which keeps its part, and stay as they are. What does not
+    exchange every step is refused, see `check_takes_shards`.
     """
-    if recording.steps > 1:
-        raise S2SimError(
-            f"it exchanges once in {recording.steps} steps, and a rank with a shard of the parameters takes no step "
-            "alone: take a discipline without shards"
-        )
+    check_takes_shards(recording.steps)
     ranks, calls = recording.workers, recording.calls
     spreads = {
         at

@@ -1,6 +1,7 @@
 """Sharded data parallelism beside a naive schedule, closed forms, and replicated data parallelism."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,6 +10,8 @@ from s2sim.cli.main import main
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.scenario.reducers import resolve_run
+from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.gradient import Gradient
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.profiles.sharding import layer_blocks
@@ -283,8 +286,13 @@ def test_local_steps_are_refused_in_one_line(capsys):
     assert "once in 4 steps" in capsys.readouterr().err
 
 
-@pytest.mark.slow
-def test_ranks_with_models_of_their_own_have_no_shards(capsys):
-    given = ["run", "--topology", "dgx-a100", "--workers", "4", "--profile", "gpt2", "--discipline", "fsdp"]
-    assert main([*given, "--reducer", "choco"]) == 2
-    assert "a model of its own" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("reducer", "why"), [("diloco", "diloco: it exchanges once in 100 steps"), ("choco", "choco: .* a model of its own")]
+)
+def test_what_has_no_shards_is_refused_before_anything_is_recorded(reducer, why):
+    spec = RunSpec.of("dgx-a100", workers=(4,), profile="gpt2", discipline="fsdp", reducers=(reducer,))
+    with pytest.raises(OptionError, match=why):
+        resolve_run(spec)
+    scenario = resolve_run(replace(spec, reducers=(reducer, "fp16")))
+    assert [item.option_string for item in scenario.reducers] == ["dense", "fp16"]
+    assert list(scenario.refused) == [reducer]
