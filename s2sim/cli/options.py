@@ -81,9 +81,14 @@ def command(place: typer.Typer, name: str, **words: object) -> Callable[[Command
 
 
 def _described(parameter: Parameter, texts: Mapping[str, Any], words: Mapping[str, object]) -> Parameter:
-    """Return a command's own parameter as its option or argument; those of specs are options already."""
+    """Return a command's own parameter as its option or argument; of specs they are that, maybe with other texts."""
     name, default = parameter.name, parameter.default
-    if parameter.annotation is typer.Context or isinstance(default, ParameterInfo):
+    if parameter.annotation is typer.Context:
+        return parameter
+    if isinstance(default, ParameterInfo):
+        other = texts.get(name, {})
+        default.help, default.metavar = other.get("text", default.help), other.get("form", default.metavar)
+        default.show_default = other.get("none", default.show_default)
         return parameter
     shared = help_texts()["*"]
     found = texts.get(name, name)

@@ -44,6 +44,15 @@ def test_wrong_questions_are_refused(s2sim, arguments, said):
     assert said in error
 
 
+def test_the_help_promises_what_advise_takes(s2sim):
+    text = " ".join(s2sim("advise", "--help")[1].split())
+    assert "--workers N Number of workers" in text
+    assert "several separated by commas" not in text
+    assert "0 for none. best needs it" in text
+    assert "no limit" not in text
+    assert "several separated by commas for a scaling table" in " ".join(s2sim("run", "--help")[1].split())
+
+
 @pytest.mark.slow
 def test_the_page_on_advice_runs_as_it_is_written(tmp_path, monkeypatch, capsys, s2sim):
     page = (Path(__file__).parents[2] / "docs" / "advise.md").read_text(encoding="utf-8")

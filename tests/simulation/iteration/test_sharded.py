@@ -287,7 +287,8 @@ def test_local_steps_are_refused_in_one_line(capsys):
 
 
 @pytest.mark.parametrize(
-    ("reducer", "why"), [("diloco", "diloco: it exchanges once in 100 steps"), ("choco", "choco: .* a model of its own")]
+    ("reducer", "why"),
+    [("diloco", "diloco: it exchanges once in 100 steps"), ("choco", "choco: .* a model of its own")],
 )
 def test_what_has_no_shards_is_refused_before_anything_is_recorded(reducer, why):
     spec = RunSpec.of("dgx-a100", workers=(4,), profile="gpt2", discipline="fsdp", reducers=(reducer,))
