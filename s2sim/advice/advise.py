@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from itertools import pairwise, product
 from operator import attrgetter
 from pathlib import Path
@@ -20,12 +21,13 @@ from s2sim.experiment.rate_curve import limiting_rate, rate_of
 from s2sim.experiment.run import spec_of
 from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run
 from s2sim.experiment.spec import RunSpec
+from s2sim.experiment.verdict import with_reason
 from s2sim.options import join_option_string, split_option_string
 from s2sim.provenance import run_record
 from s2sim.reducers.registry import make_reducer
 from s2sim.simulation.bucketing.policy import make_discipline
 from s2sim.sweeps.study import MOST_CELLS
-from s2sim.units import format_money, format_number_of, format_rate
+from s2sim.units import enumerate_words, format_money, format_number_of, format_rate
 
 MOST_RUNS = 64
 """Combinations that the frontier computes; of more it takes a sample."""
@@ -62,36 +64,46 @@ def _best(base: RunSpec, runs: advice.Runs) -> Advice:
     kept = [name for name in able if name not in free] + _allowed_densities(base, free, runs)
     settings = _with_buckets(replace(base, reducers=tuple(kept or names)))
     dense = advice.cell_of(today, today.results[0])
-    cells, offered = [dense], [dense]
+    cells, offered = {_alike(dense): dense}, [dense]
     for label, spec in settings:
         result = runs.result(spec)
         rows = {} if result is None else {row.reducer: row for row in result.results}
         for name in dict.fromkeys([dense.reducer, *kept]):
-            if result is None or name not in rows or (name, label) == (dense.reducer, dense.changes):
+            if result is None or name not in rows:
                 continue
-            cells.append(advice.cell_of(result, rows[name], label))
-            verdict = result.verdict
+            cell = advice.cell_of(result, rows[name], label)
+            cell, verdict = cells.setdefault(_alike(cell), cell), result.verdict
             named = (verdict.best, verdict.best_exact, verdict.best_lossy, verdict.without_assumption)
-            offered += cells[-1:] if name in named else []
+            offered += [cell] if name in named else []
     lines, taken = [], dense
     sure = [cell for cell in offered if cell.assumes is None]
     for able_cells in (offered, sure, [cell for cell in offered if cell.exact], [cell for cell in sure if cell.exact]):
-        best = min([dense, *able_cells], key=lambda cell: cell.compared_s * cell.doubt)
+        best = _quickest([dense, *able_cells])
         if dense.compared_s and best.compared_s * WORTHWHILE <= dense.compared_s:
             gain = dense.compared_s / best.compared_s
-            error = f"an error of {best.relative_l2 or 0.0:.2g} (allowed {base.max_error:g})"
-            gains = f"{advice.time_text(best)}, {gain:.2f}x of dense as it is"
-            lines.append(f"{_named(best)}: {gains}, with {'no error' if best.exact else error}.")
+            lines.append(f"{_named(best, base)}: {advice.time_text(best)}, {gain:.2f}x of dense as it is.")
             taken = best if taken is dense else taken
     if not lines:
         hidden = advice.hidden_text(today)
         lines = [f"Nothing with an error below {base.max_error:g} is clearly faster than dense{hidden}."]
     combinations = (len(names) + len(free) * (len(_DENSITIES) - 1) + 1) * len(settings)
-    cells = [dense, *sorted(cells[1:], key=attrgetter("compared_s"))]
+    listed = [dense, *sorted([*cells.values()][1:], key=attrgetter("compared_s"))]
     least, most = _DENSITIES[0], _DENSITIES[-1]
     tried = f"densities of {', '.join(free)}: {len(_DENSITIES)} from {least:g} to {most:g} were tried"
     notes = [tried] if free else []
-    return _advice("best", base, list(dict.fromkeys(lines)), cells, combinations, runs, notes=notes, taken=taken)
+    return _advice("best", base, list(dict.fromkeys(lines)), listed, combinations, runs, notes=notes, taken=taken)
+
+
+def _alike(cell: advice.AdviceCell) -> tuple[Any, ...]:
+    """Return what two settings of one reducer differ in, if they do not come to the same."""
+    return cell.reducer, cell.time_s, cell.relative_l2, cell.made and cell.made[1].bytes_sent_per_rank
+
+
+def _quickest(cells: Sequence[advice.AdviceCell]) -> advice.AdviceCell:
+    """Return the quickest; of those that no model can tell apart the least error decides, then what assumes nothing."""
+    within_s = min(cell.longest_s for cell in cells) * WORTHWHILE
+    near = [cell for cell in cells if cell.longest_s <= within_s]
+    return min(near, key=lambda c: (c.candidate.loss, c.assumes is not None, c.changes != AS_IT_IS.text, c.longest_s))
 
 
 def _allowed_densities(base: RunSpec, names: Sequence[str], runs: advice.Runs) -> list[str]:
@@ -102,11 +114,11 @@ def _allowed_densities(base: RunSpec, names: Sequence[str], runs: advice.Runs) -
         levels[reducer] = [join_option_string(name, {**options, "density": f"{each:g}"}) for each in _DENSITIES]
     every = tuple(dict.fromkeys(text for texts in levels.values() for text in texts))
     result = runs.result(replace(base, reducers=every)) if every else None
-    rows = [] if result is None else [row for row in result.results if row.judged.rejected is None]
+    rows = [] if result is None else [(result, row) for row in result.results if row.judged.rejected is None]
     found = []
     for texts in levels.values():
-        own = [row for row in rows if row.reducer in texts]
-        found += [min(own, key=lambda row: row.judged.time_s).reducer] if own else []
+        own = [advice.cell_of(*made) for made in rows if made[1].reducer in texts]
+        found += [_quickest(own).reducer] if own else []
     return found
 
 
@@ -114,12 +126,15 @@ def _with_buckets(spec: RunSpec) -> list[tuple[str, RunSpec]]:
     """Return a spec as it is, and with other sizes of buckets where its discipline has some."""
     found = [(AS_IT_IS.text, spec)]
     text = spec.discipline or ("ddp" if spec.profile is not None else None)
-    if text is None or not hasattr(make_discipline(text), "bucket"):
+    today = None if text is None else make_discipline(text)
+    if text is None or not hasattr(today, "bucket"):
         return found
     name, options = split_option_string(text)
     for size in () if "bucket" in options else _BUCKETS:
         discipline = join_option_string(name, {**options, "bucket": size})
-        found.append((f"discipline={discipline}", replace(spec, discipline=discipline)))
+        # Without a name a recorded job has the buckets that it had.
+        if make_discipline(discipline) != today or spec.recorded is not None:
+            found.append((f"discipline={discipline}", replace(spec, discipline=discipline)))
     return found
 
 
@@ -130,47 +145,55 @@ def _cheapest(base: RunSpec, runs: advice.Runs, changes: Changes, faster: float)
     ways = advice.Combinations(base, changes, runs, together=False)
     if ways.count > MOST_CELLS:
         raise OptionError(f"--changes make {ways.count:,} combinations, above {MOST_CELLS:,}: give fewer options")
-    start = (0,) * (len(ways.axes) + 1)
-    today = ways.cell(start)
+    today = ways.cell((0,) * (len(ways.axes) + 1))
     if today is None:
         raise OptionError("advise cheapest: the cluster as it is cannot be run: s2sim run says why")
     if not today.compared_s:
         raise OptionError(
             f"advise cheapest: nothing is shorter than {format_number_of(today.workers, 'worker')} in 0 s"
         )
-    search = CheapestSearch(ways.prices, ways.time, today.compared_s * (1 - faster))
+    target_s = today.compared_s * (1 - faster)
+    search = CheapestSearch(ways.prices, ways.time, target_s)
     found = search.run()
-    cells = [today]
-    if found is None:
-        quickest = min(search.tried, key=search.time)
-        best = ways.cell(quickest)
-        assert best is not None
-        cells += [best] if quickest != start else []
-        most = 1 - best.compared_s / today.compared_s
-        line = f"Nothing makes it {faster:.0%} shorter. The quickest tried takes {most:.0%} less: {_named(best)}."
-        if quickest == start:
-            hidden = advice.hidden_text(runs.needed(ways.as_it_is))
-            line = f"Nothing helps: no change that was tried makes it shorter{hidden}."
+    # Else the cheapest of those that no model can tell from the quickest.
+    near = found or CheapestSearch(ways.prices, ways.time, min(search.tried.values()) * WORTHWHILE).run()
+    best = near and ways.cell(near)
+    assert best is not None
+    answers, less = [best], f"{1 - best.compared_s / today.compared_s:.0%}"
+    if found is not None:
+        if ways.conditional(best):
+            other = CheapestSearch(ways.prices, partial(ways.time, sure=True), target_s).run()
+            answers += filter(None, [other and ways.cell(other)])
+        texts = [_answer_text(cell, today, base, changes.currency) for cell in answers]
+        lines = [texts[0], *(f"Else {text}" for text in texts[1:])]
+        lines += ["Nothing does so without that condition."] * ways.conditional(answers[-1])
+    elif best.compared_s * WORTHWHILE <= today.compared_s:
+        lines = [f"Nothing makes it {faster:.0%} shorter. The quickest tried takes {less} less: {_named(best, base)}."]
     else:
-        best = ways.cell(found)
-        assert best is not None
-        cells.append(best)
-        cost = "" if changes.currency is None else f" for {format_money(ways.price(found), changes.currency)}"
-        less = 1 - best.compared_s / today.compared_s
-        what = "A sample" if best.samples_per_s else "A step"
-        now = advice.time_text(today)
-        line = f"{_named(best)}{cost}: {advice.time_text(best)}. {what} takes {less:.0%} less than now ({now})."
+        hidden = advice.hidden_text(runs.needed(ways.as_it_is))
+        answers, lines = [], [f"Nothing helps: no change that was tried makes it clearly shorter{hidden}."]
     grid = [change.name for change in changes.changes if not advice.is_of_reducers(change)]
     falling = [name for axis, name in enumerate(grid) if axis in search.monotone]
     notes = [
         f"along {', '.join(falling)} dearer was never slower where both were tried, which the search relies on"
     ] * bool(falling)
-    return _advice("cheapest", base, [line], cells, ways.count, runs, changes.currency, notes, taken=cells[-1])
+    cells = [today, *answers]
+    return _advice(
+        "cheapest", base, lines, cells, ways.count, runs, changes.currency, notes, taken=[*answers, today][0]
+    )
 
 
-def _named(cell: advice.AdviceCell) -> str:
-    name = cell.reducer if cell.assumes is None else f"{cell.reducer} if {cell.assumes}"
-    return name if cell.changes == AS_IT_IS.text else f"{cell.changes} with {name}"
+def _answer_text(cell: advice.AdviceCell, today: advice.AdviceCell, base: RunSpec, currency: str | None) -> str:
+    cost = "" if currency is None or cell.price is None else f", for {format_money(cell.price, currency)}"
+    what = "A sample" if cell.samples_per_s else "A step"
+    less = f"{1 - cell.compared_s / today.compared_s:.0%} less than now ({advice.time_text(today)})"
+    return f"{_named(cell, base)}: {advice.time_text(cell)}{cost}. {what} takes {less}."
+
+
+def _named(cell: advice.AdviceCell, base: RunSpec) -> str:
+    """Return the changes and the reducer, as the verdict of a run names it."""
+    name = cell.reducer if cell.reducer == "dense" else with_reason(cell.candidate, base.max_error)
+    return name if cell.changes == AS_IT_IS.text else f"{cell.changes} and {name}"
 
 
 def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> Advice:
@@ -211,7 +234,7 @@ def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> 
     else:
         end = ", the largest that was tried" if last.workers + step > most else ""
         line = (
-            f"{last.workers} workers with {last.reducer} keep {last.efficiency:.2%} of the speed of one{end}: "
+            f"With {_named(last, base)}, {last.workers} workers keep {last.efficiency:.2%} of the speed of one{end}: "
             f"{advice.time_text(last)}."
         )
         after = next((cell for cell in ordered if cell.workers > last.workers), None)
@@ -237,14 +260,13 @@ def _frontier(base: RunSpec, runs: advice.Runs, changes: Changes) -> Advice:
     known = [(point, cell) for point in every if (cell := ways.cell(point)) is not None]
     if not known:
         raise OptionError("advise frontier: none of the combinations can be run: s2sim run says why")
-    axes = [
-        (cell.compared_s * cell.doubt, 0.0 if cell.exact else cell.relative_l2 or 0.0, ways.price(point))
-        for point, cell in known
-    ]
+    axes = [(cell.longest_s, cell.candidate.loss, ways.price(point)) for point, cell in known]
     cells = [known[place][1] for place in pareto(axes)]
     several = format_number_of(len(cells), "cell")
     line = f"{several} of {len(known)} are bettered by none in time, error and price together."
     notes = [f"a Sobol sample of {len(points)} of {ways.networks()} clusters: others may be better"] if sampled else []
+    unsure = dict.fromkeys(cell.reducer for cell in cells if cell.feedback and base.max_error is None)
+    notes += [f"training has to tell whether error feedback allows {enumerate_words([*unsure])}"] if unsure else []
     return _advice("frontier", base, [line], cells, ways.count, runs, changes.currency, notes)
 
 

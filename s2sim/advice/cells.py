@@ -7,6 +7,7 @@ from typing import Any
 
 from s2sim.advice.search import AS_IT_IS, REDUCER, Change, Changes, Option, Point, changed_spec
 from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.choice import Candidate, candidates_of
 from s2sim.experiment.cluster_spec import command_of
 from s2sim.experiment.costs import Gate
 from s2sim.experiment.json_form import LEFT_OUT
@@ -35,12 +36,25 @@ class AdviceCell:
     price: float | None  # Of the changes; None where none has a price
     efficiency: float | None  # Throughput of a worker over that of one alone; None unless that was the question
     command: str  # What computes it
+    feedback: bool = False  # Whether training has to confirm the error, which feedback makes good in later steps
+    error_range: tuple[float, float] | None = None  # Between what the error lies, where it is hardly known
     made: tuple[RunSpec, Row] | None = field(default=None, metadata=LEFT_OUT, compare=False)  # What it was read of
 
     @property
     def compared_s(self) -> float:
         """Seconds of the same work in all cells: of a sample or, where mini-batches are not known, of a step."""
         return 1 / self.samples_per_s if self.samples_per_s else self.time_s
+
+    @property
+    def longest_s(self) -> float:
+        """The same, as long as it may be."""
+        return self.compared_s * self.doubt
+
+    @property
+    def candidate(self) -> Candidate:
+        """The reducer as the choice of a run sees it."""
+        limits: dict[str, Any] = {"assumes": self.assumes, "doubt": self.doubt, "error_range": self.error_range}
+        return Candidate(self.reducer, self.time_s, self.relative_l2, self.exact, feedback=self.feedback, **limits)
 
 
 class Runs:
@@ -78,6 +92,7 @@ def cell_of(
 ) -> AdviceCell:
     """Return the cell of a row of a result."""
     judged, spec = row.judged, replace(result.spec, reducers=(row.reducer,))
+    candidate = next(each for each in candidates_of(result.results, spec.max_error) if each.name == row.reducer)
     return AdviceCell(
         changes=changes,
         reducer=row.reducer,
@@ -92,6 +107,8 @@ def cell_of(
         price=price,
         efficiency=efficiency,
         command=command_of(spec),
+        feedback=candidate.feedback,
+        error_range=row.error_range,
         made=(spec, row),
     )
 
@@ -162,10 +179,17 @@ class Combinations:
             return None
         return cell_of(result, row, self.text(point), self.price(point) if self.changes.currency else None)
 
-    def time(self, point: Point) -> float:
-        """Return the time of the same work, as long as it may be; infinity where a combination cannot be used."""
+    def time(self, point: Point, *, sure: bool = False) -> float:
+        """Return the time of the same work, as long as it may be; infinity where a combination cannot be used.
+
+        If ``sure``, also where it is `conditional`.
+        """
         cell = self.cell(point)
-        return inf if cell is None else cell.compared_s * cell.doubt
+        return inf if cell is None or (sure and self.conditional(cell)) else cell.longest_s
+
+    def conditional(self, cell: AdviceCell) -> bool:
+        """Return whether more has to hold than what is simulated: an assumption, or what training has to confirm."""
+        return cell.assumes is not None or (cell.feedback and self.as_it_is.max_error is None)
 
 
 def is_of_reducers(change: Change) -> bool:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.choice import WORTHWHILE
 from s2sim.experiment.cluster_spec import merged_overrides
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import StrictFields, read_toml, validated
@@ -178,7 +179,7 @@ class CheapestSearch:
         if len(self.prices[axis]) == 1 or any(high <= low for low, high in pairwise(self.prices[axis])):
             return False
         times = [self.time((*start[:axis], level, *start[axis + 1 :])) for level in range(len(self.prices[axis]))]
-        return all(late <= early * (1 + _EQUAL) for early, late in pairwise(times))
+        return times[0] < inf and all(late <= early * (1 + _EQUAL) for early, late in pairwise(times))
 
     def _contradicted(self) -> set[int]:
         """Return the axes along which one combination that was tried is slower than a cheaper one."""
@@ -237,12 +238,17 @@ def last_that_holds(holds: Callable[[int], bool], most: int) -> int | None:
 def pareto(points: Sequence[tuple[float, ...]]) -> list[int]:
     """Return the places of points that no other one equals or betters in everything, in increasing order of the first.
 
+    That is a time: times that no model can tell apart are equal, and of what is equal in everything the first stays.
+
     >>> pareto([(1.0, 3.0), (2.0, 2.0), (2.0, 3.0), (inf, 0.0)])
     [0, 1]
+    >>> pareto([(1.0, 3.0), (1.005, 2.0), (1.001, 2.0)])
+    [1]
     """
-    finite = [place for place, point in enumerate(points) if inf not in point]
     kept: list[int] = []
-    for place in sorted(finite, key=points.__getitem__):
-        if not any(all(a <= b for a, b in zip(points[other], points[place], strict=True)) for other in kept):
-            kept.append(place)
-    return kept
+    for rest in sorted({point[1:] for point in points if inf not in point}):
+        less = [points[place][0] for place in kept if all(a <= b for a, b in zip(points[place][1:], rest, strict=True))]
+        ends_s = min(less, default=inf) / WORTHWHILE
+        able = {place: point[0] for place, point in enumerate(points) if point[1:] == rest and point[0] < ends_s}
+        kept += [place for place, time_s in able.items() if time_s <= min(able.values()) * WORTHWHILE][:1]
+    return sorted(kept, key=points.__getitem__)

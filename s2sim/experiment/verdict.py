@@ -129,12 +129,12 @@ def _action_line(choice: Choice, candidates: Sequence[Candidate], dense: Row, kn
         faster = f"nothing {compared}with an acceptable error is faster"
         found = f"{faster} than dense" if hidden is None else f"{hidden}, and {faster}"
         return f"Do not compress: {found}{unjudged}."
-    text = f"Use {_with_reason(choice.best, max_error)}"
+    text = f"Use {with_reason(choice.best, max_error)}"
     if choice.without is not None:
         text += f", else {_fallback_text(choice.without, choice.lossy, max_error)}"
     fallback = None if choice.without is None else choice.without.best
     if choice.lossy not in (None, choice.best, fallback):
-        text += f"; or {_with_reason(choice.lossy, max_error)}"
+        text += f"; or {with_reason(choice.lossy, max_error)}"
     if choice.doubtful is not None:
         text += f"; {_too_small_gain_text(choice.doubtful, baseline)}"
     elif choice.exact.baseline:
@@ -160,13 +160,13 @@ def _fallback_text(without: Choice, told: Candidate | None, max_error: float | N
     if without.decision != "use":
         return without.decision
     if without.best is not without.exact:
-        return _with_reason(without.best, max_error)
+        return with_reason(without.best, max_error)
     if without.lossy in (None, told):
         return without.exact.name
-    return f"{without.exact.name}, or {_with_reason(without.lossy, max_error)}"
+    return f"{without.exact.name}, or {with_reason(without.lossy, max_error)}"
 
 
-def _with_reason(candidate: Candidate, max_error: float | None) -> str:
+def with_reason(candidate: Candidate, max_error: float | None) -> str:
     """Return a reducer's name with its loss and the conditions of its use."""
     conditions = [] if candidate.assumes is None else [candidate.assumes]
     error, allowed = _error_text(candidate), "" if max_error is None else f", allowed {max_error:g}"

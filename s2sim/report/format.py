@@ -51,11 +51,13 @@ ENDS_WITH = {"sign": "only signs", "weights": "own models", "shards": "own parts
 
 
 def row_error_text(row: Row) -> str:
-    """Return the error of a row with ``~`` before one that may be off by a factor of 2, or that it is exact."""
-    if row.exact:
-        return "exact"
-    error = error_text(row.error.relative_l2)
-    return error if row.error_range is None else f"~{error}"
+    """Return the error of a row, see `loss_text`."""
+    return loss_text(row.error.relative_l2, row.error_range, exact=row.exact)
+
+
+def loss_text(error: float | None, error_range: tuple[float, float] | None, *, exact: bool) -> str:
+    """Return an error with ``~`` before one that may be off by a factor of 2, or that it is exact."""
+    return "exact" if exact else f"{'~' if error_range is not None else ''}{error_text(error)}"
 
 
 rates_text: Callable[[float | None], str] = optional_text(

@@ -17,7 +17,7 @@ from s2sim.experiment.rate_curve import RateCurves
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.timeline import STREAMS, Streams, Timeline
 from s2sim.report.figures import style
-from s2sim.report.format import error_text, factor_text, group_by_workers, signed_text, workers_text
+from s2sim.report.format import error_text, factor_text, group_by_workers, loss_text, signed_text, workers_text
 from s2sim.report.grid import scalar_text
 from s2sim.report.run_tables import iteration_of
 from s2sim.report.traffic_tables import term_name
@@ -297,7 +297,8 @@ def advice_charts(result: Advice) -> list[dict[str, Any]]:
     bars, several = {}, len({cell.changes for cell in result.cells}) > 1
     for cell in result.cells:
         name = f"{cell.reducer}, {cell.changes}" if several else cell.reducer
-        loss = "exact" if cell.exact else f"error {error_text(cell.relative_l2)}"
+        loss = loss_text(cell.relative_l2, cell.error_range, exact=cell.exact)
+        loss = loss if cell.exact else f"error {loss}"
         price = "" if cell.price is None else f", {format_money(cell.price, str(result.currency))}"
         text = f"{format_seconds(cell.compared_s)}, {factor_text(cell.speedup_vs_dense or inf)}, {loss}{price}"
         bars[name] = text, _in_a_row({"time": cell.compared_s})

@@ -220,7 +220,7 @@ def advice_screen(result: Advice) -> Screen:
         number_column("time", lambda cell: format_seconds(cell.time_s)),
         number_column("speed-up\non dense", lambda cell: _speedup_text(cell.speedup_vs_dense)),
         _samples_column(cells),
-        number_column("error", lambda cell: "exact" if cell.exact else fmt.error_text(cell.relative_l2)),
+        number_column("error", lambda cell: fmt.loss_text(cell.relative_l2, cell.error_range, exact=cell.exact)),
         number_column("efficiency", lambda cell: format_percent(cell.efficiency or 0.0)) if efficient else None,
         number_column("price", lambda cell: format_money(cell.price or 0.0, str(currency))) if currency else None,
     )

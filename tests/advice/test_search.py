@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from s2sim.advice.search import Changes, CheapestSearch, changed_spec, last_that_holds, pareto
 from s2sim.errors import OptionError
+from s2sim.experiment.choice import WORTHWHILE
 from s2sim.experiment.spec import RunSpec
 
 STEPS = st.lists(st.integers(0, 5), min_size=1, max_size=5)
@@ -100,3 +101,18 @@ def test_the_front_has_what_no_other_betters(points):
     for point in points:
         bettered = any(other != point and all(a <= b for a, b in zip(other, point, strict=True)) for other in points)
         assert (point in kept) != bettered
+
+
+@given(st.lists(st.tuples(st.integers(1000, 1050), st.integers(0, 3), st.integers(0, 3)), max_size=12))
+def test_times_that_no_model_can_tell_apart_are_equal_on_the_front(points):
+    kept = pareto(points)
+    assert [points[place][0] for place in kept] == sorted(points[place][0] for place in kept)
+
+    def no_worse(one, other):
+        return one[0] <= other[0] * WORTHWHILE and one[1] <= other[1] and one[2] <= other[2]
+
+    for place, point in enumerate(points):
+        betters = [other for other in kept if no_worse(points[other], point) and other != place]
+        assert (place in kept) != bool(betters)
+        alike = [at for at, other in enumerate(points) if other == point]
+        assert place not in kept or place == alike[0]

@@ -145,6 +145,9 @@ def test_a_page_of_advice_has_the_time_of_the_same_work_in_its_runs():
     (chart,) = charts_of(advice(cell(), faster, currency="USD").to_html())
     assert bars_of(chart) == {"dense, as it is": 1e-3, "union, faster interfaces": 5e-4}
     assert chart["bars"][1]["text"] == "500 us, inf, exact, 900.00 USD"
+    rough = cell(reducer="powersgd", exact=False, relative_l2=0.923, error_range=(0.25, 3.5))
+    (chart,) = charts_of(advice(cell(), rough).to_html())
+    assert chart["bars"][1]["text"] == "1 ms, 1.00x, error ~0.923"
     # Mini-batches of two sizes: a sample takes as long in both.
     both = [cell(samples_per_s=1e3), cell(reducer="fp16", samples_per_s=1e3, time_s=2e-3, exact=False, relative_l2=0.1)]
     (chart,) = charts_of(advice(*both).to_html())

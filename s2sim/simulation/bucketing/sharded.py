@@ -246,10 +246,7 @@ def _gather_recording(
 
 
 def check_takes_shards(steps: int, estimates: str = "mean") -> None:
-    """Refuse, by `S2SimError`, a reducer with ranks that step alone: a rank that has a part of the parameters cannot.
-
-    ``steps`` are those after which it exchanges, and ``estimates`` is of its traits.
-    """
+    """Refuse, by `S2SimError`, to exchange once in some steps, or models of their own as reducers' traits have it."""
     if steps > 1:
         raise S2SimError(
             f"it exchanges once in {steps} steps, and a rank with a shard of the parameters takes no step alone: take "
