@@ -21,7 +21,6 @@ from s2sim.experiment.rate_curve import limiting_rate, rate_of
 from s2sim.experiment.run import spec_of
 from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run
 from s2sim.experiment.spec import RunSpec
-from s2sim.experiment.verdict import with_reason
 from s2sim.options import join_option_string, split_option_string
 from s2sim.provenance import run_record
 from s2sim.reducers.registry import make_reducer
@@ -78,10 +77,10 @@ def _best(base: RunSpec, runs: advice.Runs) -> Advice:
     lines, taken = [], dense
     sure = [cell for cell in offered if cell.assumes is None]
     for able_cells in (offered, sure, [cell for cell in offered if cell.exact], [cell for cell in sure if cell.exact]):
-        best = _quickest([dense, *able_cells])
+        best = advice.quickest([dense, *able_cells])
         if dense.compared_s and best.compared_s * WORTHWHILE <= dense.compared_s:
             gain = dense.compared_s / best.compared_s
-            lines.append(f"{_named(best, base)}: {advice.time_text(best)}, {gain:.2f}x of dense as it is.")
+            lines.append(f"{advice.named_text(best, base)}: {advice.time_text(best)}, {gain:.2f}x of dense as it is.")
             taken = best if taken is dense else taken
     if not lines:
         hidden = advice.hidden_text(today)
@@ -99,13 +98,6 @@ def _alike(cell: advice.AdviceCell) -> tuple[Any, ...]:
     return cell.reducer, cell.time_s, cell.relative_l2, cell.made and cell.made[1].bytes_sent_per_rank
 
 
-def _quickest(cells: Sequence[advice.AdviceCell]) -> advice.AdviceCell:
-    """Return the quickest; of those that no model can tell apart the least error decides, then what assumes nothing."""
-    within_s = min(cell.longest_s for cell in cells) * WORTHWHILE
-    near = [cell for cell in cells if cell.longest_s <= within_s]
-    return min(near, key=lambda c: (c.candidate.loss, c.assumes is not None, c.changes != AS_IT_IS.text, c.longest_s))
-
-
 def _allowed_densities(base: RunSpec, names: Sequence[str], runs: advice.Runs) -> list[str]:
     """Return each reducer with the density with which it is quickest among those with an error that is allowed."""
     levels = {}
@@ -118,7 +110,7 @@ def _allowed_densities(base: RunSpec, names: Sequence[str], runs: advice.Runs) -
     found = []
     for texts in levels.values():
         own = [advice.cell_of(*made) for made in rows if made[1].reducer in texts]
-        found += [_quickest(own).reducer] if own else []
+        found += [advice.quickest(own).reducer] if own else []
     return found
 
 
@@ -157,18 +149,19 @@ def _cheapest(base: RunSpec, runs: advice.Runs, changes: Changes, faster: float)
     found = search.run()
     # Else the cheapest of those that no model can tell from the quickest.
     near = found or CheapestSearch(ways.prices, ways.time, min(search.tried.values()) * WORTHWHILE).run()
-    best = near and ways.cell(near)
+    best = None if near is None else ways.cell(near)
     assert best is not None
-    answers, less = [best], f"{1 - best.compared_s / today.compared_s:.0%}"
+    answers, name = [best], advice.named_text(best, base)
     if found is not None:
         if ways.conditional(best):
             other = CheapestSearch(ways.prices, partial(ways.time, sure=True), target_s).run()
-            answers += filter(None, [other and ways.cell(other)])
+            answers += [] if other is None or (sure := ways.cell(other)) is None else [sure]
         texts = [_answer_text(cell, today, base, changes.currency) for cell in answers]
         lines = [texts[0], *(f"Else {text}" for text in texts[1:])]
         lines += ["Nothing does so without that condition."] * ways.conditional(answers[-1])
     elif best.compared_s * WORTHWHILE <= today.compared_s:
-        lines = [f"Nothing makes it {faster:.0%} shorter. The quickest tried takes {less} less: {_named(best, base)}."]
+        less = f"{1 - best.compared_s / today.compared_s:.0%}"
+        lines = [f"Nothing makes it {faster:.0%} shorter. The quickest tried takes {less} less: {name}."]
     else:
         hidden = advice.hidden_text(runs.needed(ways.as_it_is))
         answers, lines = [], [f"Nothing helps: no change that was tried makes it clearly shorter{hidden}."]
@@ -187,13 +180,7 @@ def _answer_text(cell: advice.AdviceCell, today: advice.AdviceCell, base: RunSpe
     cost = "" if currency is None or cell.price is None else f", for {format_money(cell.price, currency)}"
     what = "A sample" if cell.samples_per_s else "A step"
     less = f"{1 - cell.compared_s / today.compared_s:.0%} less than now ({advice.time_text(today)})"
-    return f"{_named(cell, base)}: {advice.time_text(cell)}{cost}. {what} takes {less}."
-
-
-def _named(cell: advice.AdviceCell, base: RunSpec) -> str:
-    """Return the changes and the reducer, as the verdict of a run names it."""
-    name = cell.reducer if cell.reducer == "dense" else with_reason(cell.candidate, base.max_error)
-    return name if cell.changes == AS_IT_IS.text else f"{cell.changes} and {name}"
+    return f"{advice.named_text(cell, base)}: {advice.time_text(cell)}{cost}. {what} takes {less}."
 
 
 def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> Advice:
@@ -234,8 +221,8 @@ def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> 
     else:
         end = ", the largest that was tried" if last.workers + step > most else ""
         line = (
-            f"With {_named(last, base)}, {last.workers} workers keep {last.efficiency:.2%} of the speed of one{end}: "
-            f"{advice.time_text(last)}."
+            f"With {advice.named_text(last, base)}, {last.workers} workers keep {last.efficiency:.2%} "
+            f"of the speed of one{end}: {advice.time_text(last)}."
         )
         after = next((cell for cell in ordered if cell.workers > last.workers), None)
         if after is not None:

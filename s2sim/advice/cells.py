@@ -1,5 +1,6 @@
 """The cells that advice rests on: runs of a cluster and a job as they are, and with changes."""
 
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from math import inf, prod
@@ -7,7 +8,7 @@ from typing import Any
 
 from s2sim.advice.search import AS_IT_IS, REDUCER, Change, Changes, Option, Point, changed_spec
 from s2sim.errors import OptionError, S2SimError
-from s2sim.experiment.choice import Candidate, candidates_of
+from s2sim.experiment.choice import WORTHWHILE, Candidate, candidates_of
 from s2sim.experiment.cluster_spec import command_of
 from s2sim.experiment.costs import Gate
 from s2sim.experiment.json_form import LEFT_OUT
@@ -15,7 +16,7 @@ from s2sim.experiment.progress import ProgressWatcher, tell
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run import run
 from s2sim.experiment.spec import RunSpec
-from s2sim.experiment.verdict import describe_hidden
+from s2sim.experiment.verdict import describe_hidden, with_reason
 from s2sim.units import brief_seconds
 
 
@@ -117,6 +118,19 @@ def time_text(cell: AdviceCell) -> str:
     """Return the time and the throughput of a cell for people."""
     rate = "" if cell.samples_per_s is None else f", {cell.samples_per_s:,.0f} samples/s"
     return f"{brief_seconds(cell.time_s)}{rate}"
+
+
+def quickest(cells: Sequence[AdviceCell]) -> AdviceCell:
+    """Return the quickest; of those that no model can tell apart the least error decides, then what assumes nothing."""
+    within_s = min(cell.longest_s for cell in cells) * WORTHWHILE
+    near = [cell for cell in cells if cell.longest_s <= within_s]
+    return min(near, key=lambda c: (c.candidate.loss, c.assumes is not None, c.changes != AS_IT_IS.text, c.longest_s))
+
+
+def named_text(cell: AdviceCell, base: RunSpec) -> str:
+    """Return the changes and the reducer, as the verdict of a run names it."""
+    name = cell.reducer if cell.reducer == "dense" else with_reason(cell.candidate, base.max_error)
+    return name if cell.changes == AS_IT_IS.text else f"{cell.changes} and {name}"
 
 
 def hidden_text(result: Result) -> str:
