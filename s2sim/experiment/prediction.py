@@ -9,7 +9,6 @@ import numpy as np
 
 from s2sim.arrays import Floats
 from s2sim.collectives.timing.timer import SCATTER, TimedSchedule, Timer
-from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
 from s2sim.experiment.lower_bounds import communication_bound, iteration_bound_s
 from s2sim.experiment.progress import SILENT, ProgressWatcher
@@ -105,27 +104,13 @@ def record(
     records = [replace(found[name], option_string=name) for name in names if name in found]
     if training is not None and isinstance(training.discipline, ShardedDiscipline):
         nodes = scenario.healthy(ranks).node_of_rank.tolist()
-        optional = {item.option_string for item in scenario.reducers if item.optional}
-        return shard_records(records, training.discipline.groups(nodes), optional, refused), refused
+        groups = training.discipline.groups(nodes)
+        return [_shard_record(item, groups) for item in records], refused
     return records, refused
 
 
-def shard_records(
-    records: Sequence[RecordedReducer], groups: Groups, optional: set[str], refused: list[Refused]
-) -> list[RecordedReducer]:
-    """Return what ranks with shards do, see `shard_recording`; optional reducers that cannot go to ``refused``."""
-    sharded = []
-    for item in records:
-        try:
-            sharded.append(_shard_record(item, groups))
-        except S2SimError as error:
-            if item.option_string not in optional:
-                raise OptionError(f"{item.option_string}: {error}") from None
-            refused.append(Refused(item.option_string, item.recording.workers, str(error)))
-    return sharded
-
-
 def _shard_record(item: RecordedReducer, groups: Groups) -> RecordedReducer:
+    """Return what ranks with shards do, see `shard_recording`."""
     check_takes_shards(item.recording.steps, item.reducer.traits.estimates)
     known = {id(each.recording): shard_recording(each.recording, groups) for each in item.exchange}
     exchange = tuple(replace(each, recording=known[id(each.recording)]) for each in item.exchange)
