@@ -19,7 +19,7 @@ from s2sim.experiment.choice import (
 )
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.row_parts import Crossing, Extrapolation, Transfer
-from s2sim.experiment.verdict import _with_reason, pays_text
+from s2sim.experiment.verdict import pays_text, with_reason
 
 # With which the examples of this file were made.
 LATENCIES = ("nvlink.latency=300ns", "nic.latency=2.2us")
@@ -355,5 +355,5 @@ def test_errors_are_compared_as_they_are_printed():
 def test_an_error_that_may_be_above_what_is_allowed_is_a_condition():
     one = Candidate("int8", 1.0, 0.05, False, error_range=(0.02, 0.3))
     allowed = "int8 (error 0.02 to 0.3, allowed 0.1)"
-    assert _with_reason(one, 0.1) == f"{allowed} if its error on your gradients is at most 0.1"
-    assert _with_reason(replace(one, error_range=(0.02, 0.09)), 0.1) == "int8 (error 0.02 to 0.09, allowed 0.1)"
+    assert with_reason(one, 0.1) == f"{allowed} if its error on your gradients is at most 0.1"
+    assert with_reason(replace(one, error_range=(0.02, 0.09)), 0.1) == "int8 (error 0.02 to 0.09, allowed 0.1)"
