@@ -121,10 +121,17 @@ def time_text(cell: AdviceCell) -> str:
 
 
 def quickest(cells: Sequence[AdviceCell]) -> AdviceCell:
-    """Return the quickest; of those that no model can tell apart the least error decides, then what assumes nothing."""
+    """Return the quickest; of those that no model can tell apart the least error decides, then what assumes nothing.
+
+    What error feedback makes good one step does not tell: what needs it comes last, whatever it loses.
+    """
     within_s = min(cell.longest_s for cell in cells) * WORTHWHILE
-    near = [cell for cell in cells if cell.longest_s <= within_s]
-    return min(near, key=lambda c: (c.candidate.loss, c.assumes is not None, c.changes != AS_IT_IS.text, c.longest_s))
+
+    def order(cell: AdviceCell) -> tuple[float, ...]:
+        loss = inf if cell.feedback else cell.candidate.loss
+        return loss, cell.assumes is not None, cell.changes != AS_IT_IS.text, cell.longest_s
+
+    return min((cell for cell in cells if cell.longest_s <= within_s), key=order)
 
 
 def named_text(cell: AdviceCell, base: RunSpec) -> str:
