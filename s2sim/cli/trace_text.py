@@ -1,7 +1,6 @@
 """Texts and tables of ``s2sim trace``."""
 
 import dataclasses
-from collections.abc import Callable
 from operator import itemgetter
 from typing import Any, TypeAlias
 
@@ -11,7 +10,7 @@ from s2sim.gradients.read_trace import Trace
 from s2sim.gradients.statistics import LayerStatistics, Statistics
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.report.format import aligned, optional_text
-from s2sim.report.grid import Column, Grid, TableColumn, number_column, tabulate, text_column
+from s2sim.report.grid import Column, Grid, TableColumn, columns_of, number_column, tabulate, text_column
 from s2sim.units import format_bytes, format_number_of
 
 _Layer: TypeAlias = tuple[str, LayerStatistics, LayerEntry | None]
@@ -73,28 +72,16 @@ def manifest_lines(trace: AnyTrace) -> list[str]:
 
 def layer_grid(manifest: Manifest, statistics: Statistics) -> Grid:
     """Return shape, density, tail and storage of each layer and of the whole gradient."""
-    number, percent = optional_text("{:.3g}".format), optional_text("{:.1%}".format)
-
-    def of_entry(text: Callable[[LayerEntry], str]) -> Callable[[_Layer], str]:
-        return lambda row: "" if row[2] is None else text(row[2])
-
+    storage = optional_text("{:.3g}".format)
     rows: list[_Layer] = [(entry.name, statistics.layers[entry.name], entry) for entry in manifest.layers]
-    return tabulate(
-        "layers",
-        [*rows, ("whole gradient", statistics.whole, None)],
-        text_column("layer", lambda row: row[0]),
-        number_column("shape", of_entry(lambda entry: " x ".join(map(str, entry.shape)))),
-        text_column("counted\nin", of_entry(lambda entry: "rows" if entry.sparse else "elements")),
-        number_column("density\nof a rank", lambda row: f"{row[1].density:.3%}"),
-        number_column(
-            f"union of\n{format_number_of(statistics.union_ranks[-1], 'rank')}",
-            lambda row: f"{row[1].union_density[-1]:.3%}",
-        ),
-        number_column("energy in\ntop 1 %", lambda row: percent(row[1].top_percent_energy)),
-        number_column("kurtosis", lambda row: number(row[1].kurtosis)),
-        text_column("stored as", of_entry(lambda entry: entry.dtype)),
-        number_column("storage\nerror", of_entry(lambda entry: number(entry.storage_error))),
+    columns = columns_of(
+        "layers of a trace",
+        {"ranks": format_number_of(statistics.union_ranks[-1], "rank")},
+        shape=lambda shape: " x ".join(map(str, shape)),
+        counted=lambda sparse: "rows" if sparse else "elements",
+        stored=lambda entry: storage(entry.storage_error),
     )
+    return tabulate("layers", [*rows, ("whole gradient", statistics.whole, None)], *columns)
 
 
 def union_grid(statistics: Statistics) -> Grid:

@@ -13,21 +13,10 @@ from s2sim.experiment.rows import Result, Row
 from s2sim.files import own_tables
 from s2sim.report import format as fmt
 from s2sim.report import run_tables
-from s2sim.report.grid import (
-    Grid,
-    TableColumn,
-    continue_names,
-    filled,
-    fold_grid,
-    minimum_width,
-    number_column,
-    rich_tables,
-    tabulate,
-    text_column,
-)
-from s2sim.report.run_tables import exchange_text, iteration_of, same_as_dense_lines, scaling_grid, time_scope_text
+from s2sim.report.grid import Grid, columns_of, continue_names, filled, fold_grid, minimum_width, rich_tables, tabulate
+from s2sim.report.run_tables import exchange_text, same_as_dense_lines, scaling_grid, time_scope_text
 from s2sim.tables import group_by
-from s2sim.units import brief_seconds, format_bytes, format_money, format_number_of, format_percent, format_seconds
+from s2sim.units import format_bytes, format_money, format_number_of, format_seconds
 
 _BAR = 12
 # Characters of names in tables of communication, and of iterations, which have more columns.
@@ -87,23 +76,13 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     def bar(row: Row) -> str:
         return "" if simulated else _bar(row.judged.time_s / longest_s if longest_s else 0)
 
-    figures: list[TableColumn[Row]] = [number_column("sent", lambda row: format_bytes(row.bytes_sent_per_rank))]
-    if simulated:
-        figures = [
-            number_column("samples\n/s", lambda row: fmt.throughput_text(iteration_of(row).samples_per_s)),
-            number_column("exposed", lambda row: brief_seconds(iteration_of(row).exposed_communication)),
-            number_column("hidden", lambda row: format_percent(iteration_of(row).hidden_share)),
-        ]
-    grid = tabulate(
-        _answer_title(rows),
-        shown,
-        text_column("reducer", lambda row: f"{'*' if shown.index(row) in best else ' '} {row.reducer}"),
-        number_column("time", lambda row: format_seconds(row.judged.time_s)),
-        number_column("speed-\nup" if simulated else "speed-up", lambda row: fmt.factor_text(row.judged.speedup)),
-        *figures,
-        number_column("error", lambda row: _error_in_seven(fmt.row_error_text(row))),
-        text_column("", lambda row: why[row.reducer] or bar(row)),
+    columns = columns_of(
+        "answer of iterations" if simulated else "answer",
+        marked=lambda row: f"{'*' if shown.index(row) in best else ' '} {row.reducer}",
+        error=lambda row: _error_in_seven(fmt.row_error_text(row)),
+        word=lambda row: why[row.reducer] or bar(row),
     )
+    grid = tabulate(_answer_title(rows), shown, *columns)
     faint = frozenset(place for place, row in enumerate(shown) if why[row.reducer] is not None)
     reasons = {row.reducer: row.judged.rejected or "" for row in shown}
     explained = {name: reason for name, reason in reasons.items() if reason.startswith((_BAD_LAYER, _SCHEDULE))}
@@ -143,11 +122,14 @@ def pareto_grid(rows: Sequence[Row], by_bytes: frozenset[str], by_time: frozense
     grid = tabulate(
         f"{fmt.workers_with_mark(rows[0])}; *: none has a smaller error for as little",
         sorted(rows, key=lambda row: row.time_s.total),
-        text_column("reducer", lambda row: f"  {row.reducer}"),
-        number_column("relative\nL2 error", lambda row: _error_in_seven(fmt.row_error_text(row))),
-        number_column("payload\na rank" if alone else "sent\na rank", sent),
-        number_column("time", time),
-        number_column("speed-up", lambda row: fmt.factor_text(row.speedup_vs_dense)),
+        *columns_of(
+            "pareto",
+            {"sent": "payload" if alone else "sent"},
+            indented=lambda row: f"  {row.reducer}",
+            error=lambda row: _error_in_seven(fmt.row_error_text(row)),
+            sent=sent,
+            time=time,
+        ),
     )
     return continue_names(grid, _LONG_NAME)
 
@@ -178,8 +160,7 @@ def break_even_grids(result: Result) -> list[Grid]:
     grid = tabulate(
         f"break-even with dense, {fmt.workers_with_mark(result.results[-1])}",
         [*verdict.pays.items(), *((item.reducer, f"pays {item.text}") for item in verdict.pays_over)],
-        text_column("reducer", lambda item: item[0]),
-        text_column("when", lambda item: item[1]),
+        *columns_of("break-even"),
     )
     return filled(grid)
 

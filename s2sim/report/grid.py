@@ -1,9 +1,13 @@
 """Tables as titles and texts, independent of the terminal or page that shows them."""
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from itertools import zip_longest
+from operator import itemgetter
+from pathlib import Path
+from string import Formatter
 from textwrap import wrap
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
@@ -12,8 +16,11 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
+from s2sim.files import read_table
+from s2sim.report import format as fmt
 from s2sim.tables import Table as ScalarTable
-from s2sim.units import format_bytes, format_rate, format_seconds
+from s2sim.tables import group_by
+from s2sim.units import brief_seconds, format_bytes, format_percent, format_rate, format_seconds
 
 T = TypeVar("T")
 
@@ -85,6 +92,67 @@ def tabulate(
         tuple(tuple(cell(item) for _, cell in shown) for item in items),
         strong=frozenset(number for number, item in enumerate(items) if strong is not None and strong(item)),
     )
+
+
+_FORMS: dict[str, Callable[[Any], str]] = {
+    "seconds": format_seconds,
+    "brief": brief_seconds,
+    "bytes": format_bytes,
+    "GB/s": lambda rate_Bps: f"{rate_Bps / 1e9:.2f}",
+    "factor": fmt.factor_text,
+    "share": fmt.share_text,
+    "percent": format_percent,
+    "error": fmt.error_text,
+    "throughput": fmt.throughput_text,
+    "len": lambda items: str(len(items)),
+    "name": lambda name: name or fmt.UNDEFINED,
+    "yes": lambda true: "yes" if true else "no",
+}
+
+
+def columns_of(
+    table: str, titles: Mapping[str, str] = {}, *, without: Collection[str] = (), **own: Callable[[Any], str]
+) -> list[TableColumn[Any]]:
+    """Return the columns that ``columns.csv`` lists for a table, except those of some titles.
+
+    Titles may have ``titles`` in braces, and cells fields of the item, or the item itself, with a form: one of `_FORMS`
+    or of the table's ``own``, or a format. None is written as nothing, or as a dash by a form that ends with ``?``.
+
+    >>> [cell(("topk", None)) for _, cell in columns_of("break-even")]
+    ['topk', '']
+    """
+    forms = _FORMS | own
+    return [
+        (Column(title.format_map(titles), numeric=cells["align"] == "right"), _cell_writer(cells["cell"], forms))
+        for cells in _columns()[table]
+        if (title := cells["title"].replace("\\n", "\n")) not in without
+    ]
+
+
+@cache
+def _columns() -> dict[str, list[dict[str, str]]]:
+    """Return the rows of ``columns.csv`` by their table."""
+    rows = read_table(Path(__file__).with_name("columns.csv"), ("table", "align", "title", "cell"))
+    return group_by((cells for _, cells in rows), itemgetter("table"))
+
+
+def _cell_writer(cell: str, forms: Mapping[str, Callable[[Any], str]]) -> Callable[[Any], str]:
+    parts = [(before, field, spec or "") for before, field, spec, _ in Formatter().parse(cell)]
+
+    def write(item: Any) -> str:
+        texts = (before + ("" if field is None else field_text(item, field, spec)) for before, field, spec in parts)
+        return "".join(texts).rstrip()
+
+    def field_text(value: Any, field: str, spec: str) -> str:
+        for name in filter(None, field.split(".")):
+            if value is not None:
+                value = value[int(name)] if name.lstrip("-").isdigit() else getattr(value, name)
+        form = spec.removesuffix("?")
+        if value is None:
+            return "" if form == spec else fmt.UNDEFINED
+        return forms[form](value) if form in forms else format(value, form)
+
+    return write
 
 
 def filled(*grids: Grid) -> list[Grid]:

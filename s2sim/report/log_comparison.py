@@ -5,12 +5,12 @@ from math import isinf
 from statistics import median
 
 from s2sim.report import format as fmt
-from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
+from s2sim.report.grid import Grid, Screen, TableColumn, columns_of, filled, number_column, tabulate
 from s2sim.report.traffic_tables import term_name
 from s2sim.tables import group_by
 from s2sim.testbed.measured import MeasuredTestbeds, MeasuredTiming
 from s2sim.uncertainty.machine_fit import FittedConstant
-from s2sim.units import format_bytes, format_number_of, format_rate, format_seconds
+from s2sim.units import format_number_of, format_rate, format_seconds
 from s2sim.validation.calibrate import CalibrationResult
 from s2sim.validation.compare_log_result import LARGE_BYTES, ComparedRow, LogComparisonResult, LogTable, TermScale
 from s2sim.validation.testbed import ComparedTime, PredictionComparison, median_error
@@ -125,35 +125,13 @@ def _scales_grid(result: LogComparisonResult) -> Grid:
         others = format_number_of(len(group) - 1, "other")
         return f"with {others if scale is group[0] else term_name(group[0])}"
 
-    return tabulate(
-        "terms over all sizes",
-        ordered,
-        text_column("of", term_name),
-        number_column("measured /\nsimulated", lambda scale: f"{scale.scale:.2f}"),
-        number_column("of all\ndifferences", lambda scale: fmt.share_text(scale.explains)),
-        text_column("told", together),
-    )
+    return tabulate("terms over all sizes", ordered, *columns_of("scales of terms", term=term_name, together=together))
 
 
 def log_comparison_grid(result: LogComparisonResult) -> Grid:
     """Return a line per row of the log, in its order."""
-
-    def measured_by(row: ComparedRow) -> str:
-        return fmt.UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
-
-    return tabulate(
-        "simulated beside measured",
-        result.rows,
-        number_column("size\n(B)", lambda row: str(row.size_bytes)),
-        number_column("measured", lambda row: format_seconds(row.measured_s)),
-        number_column("simulated", lambda row: format_seconds(row.simulated_s)),
-        number_column("ratio", lambda row: fmt.factor_text(row.ratio)),
-        number_column("ln", lambda row: f"{row.log_error:+.2f}"),
-        number_column("busbw\nmeasured\n(GB/s)", lambda row: f"{row.measured_busbw_Bps / 1e9:.2f}"),
-        number_column("busbw\nsimulated\n(GB/s)", lambda row: f"{row.simulated_busbw_Bps / 1e9:.2f}"),
-        text_column("measured\nby", measured_by) if any(row.measured_algorithm for row in result.rows) else None,
-        text_column("simulated\nby", lambda row: f"{row.algorithm} {row.protocol}".rstrip()),
-    )
+    without = [] if any(row.measured_algorithm for row in result.rows) else ["measured\nby"]
+    return tabulate("simulated beside measured", result.rows, *columns_of("collective log", without=without))
 
 
 def _measured(table: LogTable) -> str:
@@ -195,17 +173,7 @@ def calibrate_screen(result: CalibrationResult) -> Screen:
         "median |ln(predicted / measured)|, from 1 MiB on and below:",
         *fmt.aligned(medians, indent="  "),
     ]
-    predicted = tabulate(
-        "predicted beside measured",
-        result.points,
-        text_column("collective", lambda point: point.collective),
-        number_column("workers", lambda point: str(point.workers)),
-        number_column("size (B)", lambda point: str(point.size_bytes)),
-        number_column("measured", lambda point: format_seconds(point.measured_s)),
-        number_column("shipped", lambda point: format_seconds(point.before_s)),
-        number_column("fitted", lambda point: format_seconds(point.after_s)),
-        number_column("left out", lambda point: fmt.seconds_text(point.held_out_s)),
-    )
+    predicted = tabulate("predicted beside measured", result.points, *columns_of("calibrated points"))
     after = ["", *after] if after else []
     return Screen(before, [constants_grid(result.constants), predicted], after, [*before, *after])
 
@@ -213,17 +181,10 @@ def calibrate_screen(result: CalibrationResult) -> Screen:
 def constants_grid(constants: Sequence[FittedConstant]) -> Grid:
     """Return a line per constant."""
 
-    def value(value: float, constant: FittedConstant) -> str:
-        return f"{value:.3g} {constant.unit}".rstrip()
+    def within(item: FittedConstant) -> str:
+        return " to ".join(f"{value:.3g} {item.unit}".rstrip() for value in (item.low, item.high))
 
-    return tabulate(
-        "constants",
-        constants,
-        text_column("constant", lambda item: item.name),
-        number_column("shipped", lambda item: value(item.shipped, item)),
-        number_column("fitted", lambda item: value(item.fitted, item)),
-        text_column("90 % within", lambda item: f"{value(item.low, item)} to {value(item.high, item)}"),
-    )
+    return tabulate("constants", constants, *columns_of("constants of a machine", within=within))
 
 
 _WORST = 8
@@ -252,24 +213,9 @@ def measured_lines(measured: MeasuredTestbeds) -> list[str]:
 
 
 def _grid(title: str, rows: tuple[MeasuredTiming, ...]) -> Grid:
-    def seconds(title: str, field: str) -> TableColumn[MeasuredTiming]:
-        return number_column(title, lambda row: format_seconds(getattr(row, field)))
-
-    return tabulate(
-        title,
-        rows,
-        text_column("setting", lambda row: row.setting),
-        text_column("what", lambda row: row.what),
-        number_column("buffer", lambda row: format_bytes(row.payload_bytes)),
-        seconds("compute", "compute_s") if rows[0].compute_s else None,
-        seconds("median", "median_s"),
-        seconds("P10", "low_s"),
-        seconds("P90", "high_s"),
-        seconds("codec", "codec_s") if any(row.codec_s for row in rows) else None,
-        number_column("sent", lambda row: format_bytes(row.sent_bytes)),
-        seconds("CPU", "cpu_s"),
-        number_column("repeats", lambda row: str(row.repeats)),
-    )
+    shown = {"compute": rows[0].compute_s, "codec": any(row.codec_s for row in rows)}
+    without = [title for title, value in shown.items() if not value]
+    return tabulate(title, rows, *columns_of("measured on testbeds", without=without))
 
 
 def comparison_lines(result: PredictionComparison) -> list[str]:
@@ -307,59 +253,50 @@ def fit_screen(fit: SettingFit) -> Screen:
 
 def comparison_grids(result: PredictionComparison) -> list[Grid]:
     """Return constants, errors by kind and by setting, calls that are wrong, break-even rates, and the worst points."""
+    calibrated = " (calibrated)" if result.constants else ""
+
+    def large(points: Sequence[ComparedTime]) -> str:
+        return _median_text(point for point in points if point.large)
+
+    def small(points: Sequence[ComparedTime]) -> str:
+        return _median_text(point for point in points if not point.large)
+
     wrong = tabulate(
         "calls against dense that are wrong: dense's time over the reducer's",
         [call for call in result.calls if call.decided and not call.right],
-        text_column("setting", lambda call: call.setting),
-        text_column("reducer", lambda call: f"{call.what} ({call.kind})"),
-        number_column("measured", lambda call: f"{call.measured:.2f}"),
-        number_column("predicted", lambda call: f"{call.predicted:.2f}"),
+        *columns_of("wrong calls on testbeds"),
     )
     worst = tabulate(
         "worst predictions of unseen settings",
         sorted(result.unseen, key=lambda point: -abs(point.error))[:_WORST],
-        text_column("setting", lambda point: point.setting),
-        text_column("what", lambda point: point.what),
-        number_column("size", lambda point: format_bytes(point.payload_bytes)),
-        number_column("measured", lambda point: format_seconds(point.measured_s)),
-        number_column("predicted", lambda point: format_seconds(point.predicted_s)),
-        number_column("ln", lambda point: f"{point.error:+.2f}"),
+        *columns_of("worst on testbeds"),
     )
     errors = tabulate(
         "median |ln(predicted / measured)| of unseen settings",
         group_by(result.unseen, lambda p: p.what if p.kind == "collectives" else f"{p.what} ({p.kind})").items(),
-        text_column("what", lambda item: item[0]),
-        *_error_columns(),
+        *columns_of("errors on testbeds", large=large, small=small),
     )
-    calibrated = " (calibrated)" if result.constants else ""
     settings = tabulate(
         "median |ln(predicted / measured)| by setting",
         group_by(result.points, lambda point: point.setting).items(),
-        text_column("setting", lambda item: f"{item[0]}{calibrated if item[0] == result.calibrated_on else ''}"),
-        number_column("workers", lambda item: str(item[1][0].workers)),
-        number_column("rate", lambda item: rate_text(item[1][0].rate_Bps)),
-        *_error_columns(),
+        *columns_of(
+            "errors by testbed",
+            setting=lambda name: f"{name}{calibrated if name == result.calibrated_on else ''}",
+            rate=rate_text,
+            large=large,
+            small=small,
+        ),
     )
     break_even = tabulate(
         "rate at which a reducer and dense take equally long",
         result.break_even,
-        text_column("reducer", lambda item: f"{item.what} ({item.kind})"),
-        number_column("workers", lambda item: str(item.workers)),
-        number_column("dense", lambda item: format_bytes(item.payload_bytes)),
-        number_column("measured", lambda item: rate_text(item.measured_Bps)),
-        text_column("between", lambda item: f"{rate_text(item.low_Bps)} and {rate_text(item.high_Bps)}"),
-        number_column("predicted", lambda item: fmt.optional_text(rate_text)(item.predicted_Bps)),
-        number_column("factor", lambda item: fmt.UNDEFINED if isinf(item.factor) else f"{item.factor:.2f}"),
+        *columns_of(
+            "break-even on testbeds",
+            rate=rate_text,
+            finite=lambda factor: fmt.UNDEFINED if isinf(factor) else f"{factor:.2f}",
+        ),
     )
     return filled(constants_grid(result.constants), errors, settings, wrong, break_even, worst)
-
-
-def _error_columns() -> tuple[TableColumn[tuple[str, list[ComparedTime]]], ...]:
-    return (
-        number_column("points", lambda item: str(len(item[1]))),
-        number_column("from 1 MiB", lambda item: _median_text(point for point in item[1] if point.large)),
-        number_column("below", lambda item: _median_text(point for point in item[1] if not point.large)),
-    )
 
 
 def rate_text(rate_Bps: float) -> str:

@@ -5,11 +5,11 @@ from functools import partial
 from math import inf
 from typing import TypeVar
 
-from s2sim.experiment.row_parts import IterationRow, Verdict
+from s2sim.experiment.row_parts import IterationRow, Verdict, WorstLayer
 from s2sim.experiment.rows import Result, Row
 from s2sim.report import format as fmt
-from s2sim.report.grid import Column, Grid, TableColumn, filled, number_column, tabulate, text_column
-from s2sim.units import brief_seconds, format_bytes, format_number_of, format_seconds
+from s2sim.report.grid import Column, Grid, TableColumn, columns_of, filled, number_column, tabulate, text_column
+from s2sim.units import format_number_of, format_seconds
 
 
 def iteration_of(row: Row) -> IterationRow:
@@ -27,10 +27,6 @@ def exchange_text(rows: Sequence[Row]) -> str:
 
 def iteration_grids(result: Result) -> list[Grid]:
     """Return the parts of an iteration of each reducer, a table per number of workers."""
-
-    def seconds(title: str, field: str) -> TableColumn[Row]:
-        return number_column(title, lambda row: brief_seconds(getattr(iteration_of(row), field)))
-
     grids = []
     for rows in fmt.group_by_workers(row for row in result.results if row.iteration is not None).values():
         ran = iteration_of(rows[0]).iterations
@@ -38,17 +34,7 @@ def iteration_grids(result: Result) -> list[Grid]:
         grid = tabulate(
             f"{fmt.workers_with_mark(rows[0])}: where {of} goes on the slowest rank, {exchange_text(rows)}",
             rows,
-            text_column("reducer", lambda row: row.reducer),
-            number_column("iteration", lambda row: format_seconds(iteration_of(row).total_s)),
-            seconds("forward", "forward"),
-            seconds("backward", "backward"),
-            seconds("codec", "codec"),
-            seconds("communi-\ncation,\nexposed", "exposed_communication"),
-            seconds("waiting", "waiting"),
-            seconds("opti-\nmizer", "optimizer"),
-            seconds("5% to\n95%", "spread_s"),
-            seconds("communi-\ncation,\nhidden", "hidden_communication"),
-            number_column("samples\n/s", lambda row: fmt.throughput_text(iteration_of(row).samples_per_s)),
+            *columns_of("iteration"),
         )
         grids.append(grid)
     return grids
@@ -103,49 +89,35 @@ def comparison_grids(result: Result) -> list[Grid]:
     return _row_tables(
         result,
         f"{{}}: phases of the slowest rank, and bound{note}",
-        number_column("encode", lambda row: exposed(row.time_s.encode, row.encode_work_s)),
-        number_column("communi-\ncation", lambda row: format_seconds(row.time_s.communication)),
-        number_column("decode", lambda row: exposed(row.time_s.decode, row.decode_work_s)),
-        number_column("total", lambda row: format_seconds(row.time_s.total)),
-        number_column("lower\nbound", lambda row: format_seconds(row.lower_bound_s)),
+        *columns_of(
+            "phases",
+            encode=lambda row: exposed(row.time_s.encode, row.encode_work_s),
+            decode=lambda row: exposed(row.time_s.decode, row.decode_work_s),
+        ),
     )
 
 
 def errors_grids(result: Result) -> list[Grid]:
     """Return the errors of each reducer that is not exact, and its worst layer."""
 
-    def worst_layer(row: Row) -> str:
-        layer, error = row.error_worst_layer
+    def worst(found: WorstLayer) -> str:
+        layer, error = found
         return fmt.UNDEFINED if layer is None else f"{layer} {fmt.error_text(error)}"
 
     return _row_tables(
         result,
         "{}: errors, that of an element over the L2 norm of what is compressed",
-        number_column("cosine", lambda row: fmt.cosine_text(row.error.cosine)),
-        number_column("of com-\npressed", lambda row: fmt.error_text(row.error_compressed.relative_l2)),
-        number_column("largest,\nelement", lambda row: fmt.error_text(row.error_compressed_largest)),
-        text_column("worst layer,\nits error", worst_layer),
+        *columns_of("errors", worst=worst),
         only=lambda row: not row.exact,
     )
 
 
 def bounds_grids(result: Result) -> list[Grid]:
     """Return the errors of elements with their theoretical bounds, of reducers for which there are bounds."""
-
-    def bound_error(row: Row, field: str) -> str:
-        return fmt.error_text(getattr(row.error_bound, field, None))
-
-    def shares(row: Row) -> str:
-        bound = row.error_bound
-        return fmt.UNDEFINED if bound is None else f"{fmt.share_text(bound.share)}, {fmt.share_text(bound.share_found)}"
-
     return _row_tables(
         result,
         "{}: bounds on the error of an element, by theorem",
-        number_column("largest,\nelement", lambda row: fmt.error_text(row.error_compressed_largest)),
-        number_column("bound\non it", lambda row: bound_error(row, "element")),
-        number_column("which holds for\nat least, found", shares),
-        number_column("L2 error\nby law", lambda row: bound_error(row, "relative_l2")),
+        *columns_of("bounds"),
         only=lambda row: row.error_bound,
     )
 
@@ -160,12 +132,7 @@ def mechanics_grids(result: Result) -> list[Grid]:
     return _row_tables(
         result,
         f"{{}}: rounds that wait for others, the ideal library and {library}",
-        number_column("bytes\nratio", lambda row: fmt.factor_text(row.ratio)),
-        number_column("rounds", rounds),
-        number_column(f"host\nsyncs,\nideal,\n{library}", lambda row: f"{row.host_syncs_ideal}, {row.host_syncs_real}"),
-        number_column("total,\nideal", lambda row: fmt.seconds_text(row.total_ideal_s)),
-        number_column(f"total,\n{library}", lambda row: fmt.seconds_text(row.total_real_s)),
-        number_column(f"sent,\n{library}", lambda row: format_bytes(row.bytes_sent_real_per_rank)),
+        *columns_of("mechanics", {"library": library}, rounds=rounds),
     )
 
 
@@ -199,16 +166,7 @@ def residual_grids(result: Result) -> list[Grid]:
 def steps_grids(result: Result) -> list[Grid]:
     """Return error, time and bytes of the first and the last step of each reducer."""
     return _row_tables(
-        result,
-        f"{{}}: first and last of {result.spec.steps} steps",
-        number_column("error,\nfirst step", lambda row: fmt.error_text(row.steps[0].error)),
-        number_column("error,\nlast step", lambda row: fmt.error_text(row.steps[-1].error)),
-        number_column("error of\nall steps' sum", lambda row: fmt.error_text(row.steps[-1].error_so_far)),
-        number_column("total,\nfirst step", lambda row: format_seconds(row.steps[0].total_s)),
-        number_column("total,\nlast step", lambda row: format_seconds(row.steps[-1].total_s)),
-        number_column("sent a rank,\nfirst step", lambda row: format_bytes(row.steps[0].bytes_sent_per_rank)),
-        number_column("sent a rank,\nlast step", lambda row: format_bytes(row.steps[-1].bytes_sent_per_rank)),
-        only=lambda row: row.steps,
+        result, f"{{}}: first and last of {result.spec.steps} steps", *columns_of("steps"), only=lambda row: row.steps
     )
 
 
@@ -218,13 +176,7 @@ def collectives_grids(result: Result) -> list[Grid]:
         result,
         "collectives, {}",
         lambda rows: [(row.reducer, item) for row in rows for item in row.collectives],
-        text_column("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].label or fmt.UNDEFINED}"),
-        text_column("collective", lambda ran: ran[1].kind),
-        number_column("bytes\na rank", lambda ran: format_bytes(ran[1].bytes)),
-        number_column("time", lambda ran: format_seconds(ran[1].time_s)),
-        text_column("size known\nfrom data", lambda ran: "yes" if ran[1].size_from_data else "no"),
-        text_column("algorithm", lambda ran: ran[1].algorithm),
-        text_column("why", lambda ran: ran[1].why),
+        *columns_of("collectives"),
     )
 
 
@@ -234,14 +186,7 @@ def lowering_grids(result: Result) -> list[Grid]:
         result,
         f"lowering by {result.library}, {{}}; costs: by how much the phase would be shorter if this alone ran as asked",
         lambda rows: [(row.reducer, item) for row in rows for item in row.lowering],
-        text_column("reducer: what it carries", lambda ran: f"{ran[0]}: {ran[1].call or fmt.UNDEFINED}"),
-        text_column("asks for", lambda ran: ran[1].asked),
-        text_column("executed", lambda ran: "as asked" if ran[1].executes == ran[1].asked else ran[1].executes),
-        number_column("sent a\nrank, ideal", lambda ran: format_bytes(ran[1].bytes_ideal)),
-        number_column("sent\na rank", lambda ran: format_bytes(ran[1].bytes_sent)),
-        number_column("time,\nideal", lambda ran: format_seconds(ran[1].time_ideal_s)),
-        number_column("time", lambda ran: format_seconds(ran[1].time_s)),
-        number_column("costs", lambda ran: format_seconds(ran[1].gap_s)),
+        *columns_of("lowering", executed=lambda ran: "as asked" if ran.executes == ran.asked else ran.executes),
     )
 
 

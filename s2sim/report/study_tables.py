@@ -17,11 +17,21 @@ from s2sim.options import split_option_string
 from s2sim.regimes.map import Cell, RegimeMap
 from s2sim.report import format as fmt
 from s2sim.report.answer import alternative_lines, price_lines, verdict_lines
-from s2sim.report.grid import Column, Grid, Screen, TableColumn, continue_cells, number_column, tabulate, text_column
+from s2sim.report.grid import (
+    Column,
+    Grid,
+    Screen,
+    TableColumn,
+    columns_of,
+    continue_cells,
+    number_column,
+    tabulate,
+    text_column,
+)
 from s2sim.report.run_tables import time_scope_text
 from s2sim.training.curve import Interval
-from s2sim.training.result import TrainResult, TrainRow
-from s2sim.units import format_bytes, format_money, format_number_of, format_percent, format_rate, format_seconds
+from s2sim.training.result import TrainResult
+from s2sim.units import format_money, format_number_of, format_percent, format_rate, format_seconds
 
 _TEXTS = own_tables(__file__, "texts.toml")
 LEGEND: str = _TEXTS["legends"]["reducers"]
@@ -39,10 +49,7 @@ def claims_grid(paper: Rebuilt) -> Grid:
     grid = tabulate(
         f"Claims of {paper.name}",
         enumerate(paper.claims, 1),
-        text_column("claim", lambda item: f"{item[0]}. {item[1].text}"),
-        text_column("published", lambda item: item[1].published),
-        text_column("ours", lambda item: item[1].ours),
-        text_column("judgement", lambda item: item[1].judgement),
+        *columns_of("claims"),
         strong=lambda item: item[1].judgement == "not reproduced",
     )
     # Long texts continue in further rows, so that the table fits a terminal.
@@ -179,12 +186,7 @@ def topologies_screen(result: TopologiesResult) -> Screen:
         if several
         else f"{fmt.workers_text(rows[0].workers)}: time of {scope}",
         rows,
-        text_column("topology", lambda row: row.name),
-        number_column("workers", lambda row: str(row.workers)) if several else None,
-        text_column("best", lambda row: row.best),
-        number_column("time", lambda row: format_seconds(row.time_s)),
-        number_column("dense", lambda row: format_seconds(row.dense_s)),
-        number_column("speed-\nup", lambda row: fmt.factor_text(row.speedup)),
+        *columns_of("topologies", without=[] if several else ["workers"]),
         _samples_column(rows),
         number_column(cost_title, cost) if any(row.cost is not None for row in rows) else None,
     )
@@ -237,47 +239,36 @@ def train_screen(result: TrainResult) -> Screen:
     seeds = format_number_of(result.spec.seeds, "seed")
     means = f"; plus or minus is the 95 % interval of the mean over {seeds}" if result.spec.seeds > 1 else ""
     step = f"its scripts replayed on the cluster, and compute without overlap ({result.compute_why})"
-    ratio = fmt.optional_text(interval_text)
-
-    def cost(row: TrainRow) -> str:
-        if row.cost is None or result.price is None:
-            return fmt.UNDEFINED
-        return format_money(row.cost.mean, result.price.currency)
-
-    grid = tabulate(
-        "on held-out data, by reducer",
-        result.rows,
-        text_column("reducer", lambda row: row.reducer),
-        text_column("feed-\nback", lambda row: row.feedback),
-        number_column(
-            f"loss after\n{format_number_of(result.spec.steps, 'step')}",
-            lambda row: _interval(row.loss, lambda value: f"{value:.4g}"),
-        ),
-        number_column(
-            f"% right\n{result.score}", lambda row: _interval(row.accuracy, lambda value: f"{100 * value:.3g}")
-        ),
-        number_column("a step", lambda row: format_seconds(row.step_s.mean)),
-        number_column("sent\na step", lambda row: format_bytes(row.step_bytes.mean)),
-        number_column(
-            f"seeds\nto {'target' if result.target is None else target_text(result.target)}",
-            lambda row: f"{row.reached} of {row.trained}",
-        ),
-        number_column("steps\nto it", lambda row: _interval(row.iterations, lambda value: f"{value:.3g}")),
-        number_column("time\nto it", lambda row: _interval(row.time_s, format_seconds)),
-        None if result.price is None else number_column("cost\nto it", cost),
-        number_column("over dense's time\nto it", lambda row: ratio(row.time_ratio)),
-        number_column("over dense's bytes\nto it", lambda row: ratio(row.bytes_ratio)),
+    currency = "" if result.price is None else result.price.currency
+    titles = {
+        "steps": format_number_of(result.spec.steps, "step"),
+        "score": result.score,
+        "target": "target" if result.target is None else target_text(result.target),
+    }
+    columns = columns_of(
+        "training",
+        titles,
+        without=["cost\nto it"] if result.price is None else [],
+        loss=_interval_form("{:.4g}".format),
+        accuracy=_interval_form(lambda value: f"{100 * value:.3g}"),
+        iterations=_interval_form("{:.3g}".format),
+        time=_interval_form(format_seconds),
+        money=lambda amount: format_money(amount, currency),
+        ratio=interval_text,
     )
+    grid = tabulate("on held-out data, by reducer", result.rows, *columns)
     before = [result.headline, f"Target: {goal}. A step: {step}{means}."]
     return Screen(before, [grid], ["", *fmt.note_lines(result.notes), "", *result.verdict], result.verdict)
 
 
-def _interval(interval: Interval | None, text: Callable[[float], str]) -> str:
-    if interval is None:
-        return fmt.UNDEFINED
-    if interval.high is None:
-        return text(interval.mean)
-    return f"{text(interval.mean)} ±{text(interval.high - interval.mean)}"
+def _interval_form(text: Callable[[float], str]) -> Callable[[Interval], str]:
+    """Return what writes a mean by ``text``, and how far the interval reaches to either side of it."""
+
+    def write(interval: Interval) -> str:
+        mean = text(interval.mean)
+        return mean if interval.high is None else f"{mean} ±{text(interval.high - interval.mean)}"
+
+    return write
 
 
 # With these widths a table of 80 columns has all columns but bytes, and another has bytes. No line ends after a number.
@@ -300,17 +291,7 @@ def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:
 
 def facts_grid(facts: Sequence[ReducerFacts]) -> Grid:
     """Return the properties of all reducers, a row each."""
-    return tabulate(
-        "reducers",
-        facts,
-        text_column("name", lambda item: item.name),
-        text_column("linear", lambda item: _measured(item)[0]),
-        text_column("collectives", lambda item: _measured(item)[1]),
-        number_column("rounds", lambda item: _measured(item)[2]),
-        number_column("syncs", lambda item: _measured(item)[3]),
-        text_column("feed-\nback", lambda item: item.feedback),
-        text_column("bytes", lambda item: item.formula),
-    )
+    return tabulate("reducers", [(item, *_measured(item)) for item in facts], *columns_of("reducers"))
 
 
 def properties_of(facts: ReducerFacts) -> list[tuple[str, str]]:

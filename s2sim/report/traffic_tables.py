@@ -11,7 +11,7 @@ import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.report import format as fmt
-from s2sim.report.grid import Grid, Screen, filled, number_column, tabulate, text_column
+from s2sim.report.grid import Grid, Screen, columns_of, filled, number_column, tabulate
 from s2sim.tables import group_by
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import format_bytes, format_rate, format_seconds
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from s2sim.simulation.faults.fault import Effect
     from s2sim.traffic.collective_result import CollectiveResult, OtherAlgorithm, TermRow
     from s2sim.traffic.flows import FlowsResult
-    from s2sim.traffic.networks import LinkLoad
+    from s2sim.traffic.networks import FlowShare, LinkLoad
     from s2sim.validation.compare_log_result import TermScale
 
 _SHOWN_TRANSFERS, _NAMED_FLOWS = 10, 3
@@ -187,13 +187,13 @@ def terms_grid(terms: Sequence[TermRow], time_s: float) -> Grid:
     return tabulate(
         "terms of the time",
         [term for term in terms if term.time_s],
-        text_column("of", term_name),
-        number_column(
-            "count", lambda term: format_bytes(term.count) if term.kind in _OF_BYTES else f"{term.count:.4g}"
+        *columns_of(
+            "terms",
+            term=term_name,
+            count=lambda term: format_bytes(term.count) if term.kind in _OF_BYTES else f"{term.count:.4g}",
+            each=unit_time,
+            of_all=lambda each_s: fmt.share_text(each_s / time_s),
         ),
-        number_column("each", unit_time),
-        number_column("time", lambda term: format_seconds(term.time_s)),
-        number_column("share", lambda term: fmt.share_text(term.time_s / time_s)),
     )
 
 
@@ -212,19 +212,11 @@ def fault_lines(effects: Sequence[Effect]) -> list[str]:
 def links_grid(loads: Sequence[LinkLoad]) -> Grid:
     """Return the busiest links of a collective."""
 
-    def flows(load: LinkLoad) -> str:
-        pairs = ", ".join(f"{flow.src} to {flow.dst}" for flow in load.shared_by[:_NAMED_FLOWS])
-        return pairs or "all, by switches that reduce"
+    def pairs(flows: Sequence[FlowShare]) -> str:
+        named = ", ".join(f"{flow.src} to {flow.dst}" for flow in flows[:_NAMED_FLOWS])
+        return named or "all, by switches that reduce"
 
-    return tabulate(
-        "busiest links (one direction each)",
-        loads,
-        text_column("link", lambda load: load.link),
-        number_column("bytes", lambda load: format_bytes(load.bytes)),
-        number_column("utilisation", lambda load: f"{load.utilisation:.1%}"),
-        number_column("flows", lambda load: str(load.flows)),
-        text_column("most of it from", flows),
-    )
+    return tabulate("busiest links (one direction each)", loads, *columns_of("links", pairs=pairs))
 
 
 def collective_summary(result: CollectiveResult) -> str:

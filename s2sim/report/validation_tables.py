@@ -1,12 +1,11 @@
 """Tables of predictions compared with measurements: curves, iterations, and reducers between processes."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from s2sim.files import own_tables
-from s2sim.report.format import UNDEFINED, log_error_text, note_lines, optional_text, seconds_text, signed_text
-from s2sim.report.grid import Grid, Screen, TableColumn, filled, number_column, tabulate, text_column
+from s2sim.report.format import UNDEFINED, log_error_text, note_lines, signed_text
+from s2sim.report.grid import Grid, Screen, columns_of, filled, tabulate
 from s2sim.validation.bridge_check import BridgeCheckResult, CheckRow
 from s2sim.validation.curve_result import CurveErrors, Group, Parameter, ValidationResult
 from s2sim.validation.iteration_result import IterationError, IterationsResult
@@ -23,20 +22,11 @@ def check_grid(checked: BridgeCheckResult) -> Grid:
             return "not run"
         return "equal" if row.equal else "undefined" if row.difference is None else f"off by {row.difference:.1e}"
 
-    def count(title: str, field: str) -> TableColumn[CheckRow]:
-        return number_column(title, lambda row: "" if row.refused else _grouped(getattr(row, field)))
-
     return tabulate(
         f"{checked.trace} between {checked.workers} processes of {checked.library}",
-        checked.rows,
-        text_column("reducer", lambda row: row.reducer),
-        text_column("values", values),
-        count("script B", "payload_bytes"),
-        count("headers B", "around_bytes"),
-        count("told B", "told_bytes"),
-        count("counted B", "counted_bytes"),
-        text_column("bytes", lambda row: "" if row.refused else "equal" if row.bytes_equal else "UNEQUAL"),
-        strong=lambda row: not row.ok,
+        [(row, None if row.refused else row) for row in checked.rows],
+        *columns_of("bridge", values=values, grouped=_grouped, agree=lambda equal: "equal" if equal else "UNEQUAL"),
+        strong=lambda row: not row[0].ok,
     )
 
 
@@ -84,7 +74,7 @@ def _interface_line(checked: BridgeCheckResult) -> str:
     return f"{text}: {apart} apart{why}."
 
 
-_WORST, _MAX_NAME = 10, 38
+_WORST = 10
 
 
 def answer_lines(result: ValidationResult) -> list[str]:
@@ -115,16 +105,8 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
     if (left_out := result.leave_one_source_out) is not None:
         found = [replace(item.group, name=f"{item.kind} {item.group.name}") for item in left_out.by_class]
         groups = [replace(left_out.overall, name="all good curves"), *found]
-        of_sizes = tabulate(
-            "sources left out of the fit, by size",
-            left_out.by_size,
-            number_column("from", lambda row: _binary_text(row.from_bytes)),
-            number_column("points", lambda row: str(row.points)),
-            number_column("median", lambda row: log_error_text(row.median)),
-            number_column("P90", lambda row: log_error_text(row.p90)),
-            number_column("bias", lambda row: signed_text(row.bias)),
-            number_column("in 90%\nbands", lambda row: optional_text("{:.0%}".format)(row.band_holds_share)),
-        )
+        by_size = columns_of("errors by size", binary=_binary_text)
+        of_sizes = tabulate("sources left out of the fit, by size", left_out.by_size, *by_size)
         grids = [of_sizes, groups_grid("sources left out of the fit, classes of three or more", "class", groups)]
     unreadable = [result.apart.unreadable] if result.apart.unreadable.curves else []
     groups = [result.overall, result.apart.doubtful, result.apart.suspect, *unreadable]
@@ -142,31 +124,17 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
     constants = tabulate(
         "fitted constants",
         result.parameters,
-        text_column("constant", lambda parameter: parameter.name),
-        number_column("shipped", lambda parameter: constant_text(parameter.value, parameter.unit)),
-        number_column("refitted", lambda parameter: constant_text(parameter.refitted, parameter.unit)),
-        number_column("a source\nleft out", drift),
-        number_column("sources", lambda parameter: str(len(parameter.fitted_on))),
-        number_column("curves", lambda parameter: str(parameter.curves)),
-        number_column("worth", lambda parameter: f"{parameter.worth:+.4f}"),
+        *columns_of(
+            "fitted constants",
+            shipped=lambda parameter: constant_text(parameter.value, parameter.unit),
+            refitted=lambda parameter: constant_text(parameter.refitted, parameter.unit),
+            drift=drift,
+        ),
     )
     return grids + filled(
         constants,
         curves_grid("good curves", [curve for curve in result.curves if curve.counts]),
         curves_grid("apart: doubtful or suspect", [each for each in result.curves if each.quality and not each.counts]),
-    )
-
-
-def _error_columns(field: str) -> tuple[TableColumn[Any], ...]:
-    """Return the columns of a field of rows that is `Errors`, `TimeErrors` or None."""
-
-    def column(title: str, name: str, text: Callable[[float | None], str]) -> TableColumn[Any]:
-        return number_column(title, lambda row: text(getattr(getattr(row, field), name, None)))
-
-    return (
-        column(f"{field}:\nmedian", "median", log_error_text),
-        column("P90", "p90", log_error_text),
-        column("bias", "bias", signed_text),
     )
 
 
@@ -182,15 +150,7 @@ def _binary_text(size_bytes: int) -> str:
 
 def groups_grid(title: str, what: str, groups: Sequence[Group]) -> Grid:
     """Return a line per group of curves."""
-    return tabulate(
-        title,
-        groups,
-        text_column(what, lambda group: group.name[:_MAX_NAME]),
-        number_column("pre-\ndicted", lambda group: f"{group.predicted}/{group.curves}"),
-        *_error_columns("large"),
-        number_column("over\n0.5", lambda group: UNDEFINED if group.large is None else str(group.large.off_by_half)),
-        *_error_columns("small"),
-    )
+    return tabulate(title, groups, *columns_of("groups of curves", {"what": what}))
 
 
 def constant_text(value: float, unit: str) -> str:
@@ -204,16 +164,7 @@ def constant_text(value: float, unit: str) -> str:
 
 def curves_grid(title: str, curves: Sequence[CurveErrors]) -> Grid:
     """Return a line per curve."""
-    return tabulate(
-        title,
-        curves,
-        text_column("curve", lambda curve: curve.id),
-        number_column("points", lambda curve: str(curve.n_points)),
-        number_column("large", lambda curve: log_error_text(curve.median_abs_log_error_large)),
-        number_column("signed", lambda curve: signed_text(curve.signed_log_error_large)),
-        number_column("small", lambda curve: log_error_text(curve.median_abs_log_error_small)),
-        number_column("signed", lambda curve: signed_text(curve.signed_log_error_small)),
-    )
+    return tabulate(title, curves, *columns_of("curves"))
 
 
 def worst_lines(result: ValidationResult) -> list[str]:
@@ -272,30 +223,14 @@ def iterations_lines(result: IterationsResult) -> list[str]:
 def iterations_grids(result: IterationsResult) -> list[Grid]:
     """Return the tables by source, of calls, of all rows, and of rows with contradictory parts."""
     apart = [row for row in result.iterations if row.predicted and not row.scored]
-    sources = tabulate(
-        "by source",
-        result.by_source,
-        text_column("source", lambda source: source.name[:_MAX_NAME]),
-        number_column("scored", lambda source: f"{source.scored}/{source.rows}"),
-        *_error_columns("iteration"),
-        *_error_columns("communication"),
-        number_column(
-            "right\ncalls", lambda source: UNDEFINED if source.calls is None else f"{source.calls.right_share:.0%}"
-        ),
-    )
+    sources = tabulate("by source", result.by_source, *columns_of("sources of iterations"))
     rows = []
     if (calls := result.overall.calls) is not None:
         rows = [
             ("faster than dense", calls.wins_as_predicted, calls.missed_wins),
             ("slower than dense", calls.false_wins, calls.losses_as_predicted),
         ]
-    called = tabulate(
-        "calls",
-        rows,
-        text_column("measured", lambda row: row[0]),
-        number_column("called\nfaster", lambda row: str(row[1])),
-        number_column("called\nslower", lambda row: str(row[2])),
-    )
+    called = tabulate("calls", rows, *columns_of("calls of iterations"))
     scored = _rows_grid("iterations", [row for row in result.iterations if row.scored])
     return filled(sources, called, scored, _rows_grid("apart: parts do not sum to the whole", apart))
 
@@ -311,18 +246,12 @@ def worst_iteration_lines(result: IterationsResult) -> list[str]:
 
 
 def _rows_grid(title: str, rows: list[IterationError]) -> Grid:
-    return tabulate(
-        title,
-        rows,
-        text_column("iteration", lambda row: row.id[:_MAX_NAME]),
-        text_column("reducer", lambda row: row.reducer.partition(" ")[0]),
-        number_column("workers", lambda row: str(row.workers)),
-        number_column("predicted", lambda row: seconds_text(row.iteration_s)),
-        number_column("measured", lambda row: seconds_text(row.measured_iteration_s)),
-        number_column("bias", lambda row: signed_text(row.log_error)),
-        number_column("communication:\nbias", lambda row: signed_text(row.communication_log_error)),
-        text_column("call", lambda row: "" if row.right_call is None else "right" if row.right_call else "wrong"),
+    columns = columns_of(
+        "measured iterations",
+        first=lambda reducer: reducer.partition(" ")[0],
+        call=lambda right: "right" if right else "wrong",
     )
+    return tabulate(title, rows, *columns)
 
 
 def validate_screen(result: ValidationResult) -> Screen:

@@ -1,9 +1,15 @@
+import re
 from itertools import pairwise
+from pathlib import Path
+from string import Formatter
+from types import SimpleNamespace
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.report.grid import Column, Grid, fold_grid, minimum_width, split_grid, width_of
+import s2sim
+from s2sim.files import read_table
+from s2sim.report.grid import _FORMS, Column, Grid, columns_of, fold_grid, minimum_width, split_grid, tabulate, width_of
 
 texts = st.text("abcdefghij ", min_size=1, max_size=12)
 
@@ -50,3 +56,26 @@ def test_a_table_too_wide_for_its_terminal_goes_on_in_further_rows():
     assert len(folded.strong) == len(folded.rows) - 1 > 1
     assert " ".join(row[2] for row in folded.rows[:-1]).split() == ["as", "fast"] * 12
     assert fold_grid(folded, 60) is folded
+
+
+SOURCE = "".join(path.read_text("utf-8") for path in Path(s2sim.__file__).parent.rglob("*.py"))
+LISTED = [row for _, row in read_table(Path(s2sim.__file__).with_name("report") / "columns.csv", ["table", "cell"])]
+
+
+def test_every_list_of_columns_is_of_a_table():
+    assert {row["table"] for row in LISTED} == set(re.findall(r'columns_of\(\s*"([^"]+)"', SOURCE)) | {"answer"}
+
+
+def test_every_form_is_a_known_one_or_that_of_a_call_or_a_format():
+    forms = {spec.removesuffix("?") for row in LISTED for *_, spec, _ in Formatter().parse(row["cell"]) if spec}
+    assert forms >= _FORMS.keys()
+    formats = {form for form in forms if re.fullmatch(r"\+?(\.\d+)?[fg%]?", form)}
+    assert [form for form in forms - _FORMS.keys() - formats if not re.search(rf"\b{form}=", SOURCE)] == []
+
+
+def test_listed_columns_have_titles_of_their_own_and_dashes_where_asked():
+    row = SimpleNamespace(name="x" * 40, predicted=1, curves=2, small=None)
+    row.large = SimpleNamespace(median=0.123, p90=1.0, bias=0.5, off_by_half=0)
+    grid = tabulate("t", [row], *columns_of("groups of curves", {"what": "source"}, without=["over\n0.5"]))
+    assert grid.columns[:2] == (Column("source", numeric=False), Column("pre-\ndicted"))
+    assert grid.rows == (("x" * 38, "1/2", "0.12", "1.00", "+0.50", "-", "-", "-"),)
