@@ -130,8 +130,13 @@ def _scales_grid(result: LogComparisonResult) -> Grid:
 
 def log_comparison_grid(result: LogComparisonResult) -> Grid:
     """Return a line per row of the log, in its order."""
+
+    def measured_by(row: ComparedRow) -> str:
+        return fmt.UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
+
     without = [] if any(row.measured_algorithm for row in result.rows) else ["measured\nby"]
-    return tabulate("simulated beside measured", result.rows, *columns_of("collective log", without=without))
+    columns = columns_of("collective log", without=without, measured_by=measured_by)
+    return tabulate("simulated beside measured", result.rows, *columns)
 
 
 def _measured(table: LogTable) -> str:
