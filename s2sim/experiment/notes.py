@@ -8,10 +8,10 @@ import numpy as np
 
 from s2sim.collectives.schedules.demand import nccl_tests_bytes
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
-from s2sim.collectives.timing.timer import SCATTER
 from s2sim.errors import S2SimWarning
 from s2sim.experiment.codec_costs import KERNELS, codec_costs
 from s2sim.experiment.execute import ExecutedRecording
+from s2sim.experiment.prediction import choice_note
 from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.record import RecordedReducer, format_names
 from s2sim.experiment.run_extrapolation import RunExtrapolation
@@ -290,7 +290,7 @@ def caveats_of(
     return (
         *([] if beyond is None else [beyond.sentence()]),
         *([] if of_wire is None else [of_wire]),
-        *_choice_note(scenario, executed[0]),
+        *choice_note(executed[0]),
         *_recorded_note(scenario),
         *_groups_note(scenario),
         *_memory_note(scenario, executed[0]),
@@ -302,29 +302,6 @@ def caveats_of(
         *fault_notes(scenario, recorded, executed),
         *([INTERRUPTED_NOTE] if interrupted else []),
     )
-
-
-# A library's choice matters from so many times the time on.
-_MATTERS = 1.05
-
-
-def _choice_note(scenario: ReducerScenario, dense: ExecutedRecording) -> list[str]:
-    """Return by what else the library may run dense's longest collective, if that takes another time."""
-    launch = max(dense.replay.launches, key=lambda each: each.timed.duration_ps, default=None)
-    if launch is None or not launch.timed.duration_ps:
-        return []
-    timer, timed = dense.timer.with_profile(scenario.library.profile).within(launch.ranks), launch.timed
-    ratios = ((each, each.duration_ps / timed.duration_ps) for _, each in timer.alternatives(timed))
-    others = [
-        f"by {each.schedule.text} in {format_seconds(each.duration_ps / PS_PER_S)}"
-        for each, ratio in ratios
-        if max(ratio, 1 / ratio) > _MATTERS
-    ]
-    if not others:
-        return []
-    own = f"{timed.schedule.text} in {format_seconds(timed.duration_ps / PS_PER_S)}"
-    what = f"{scenario.library.name} may run {timed.schedule.demand.kind} of dense {' or '.join(others)}"
-    return [f"{what} instead of {own}: its estimates differ by less than {SCATTER - 1:.0%}"]
 
 
 def _recorded_note(scenario: ReducerScenario) -> list[str]:

@@ -27,7 +27,7 @@ from s2sim.simulation.bucketing.sharded import Groups, ShardedDiscipline, check_
 from s2sim.simulation.run import Replay
 from s2sim.topology.cluster import Cluster
 from s2sim.uncertainty.interval import Band, band_of_draws, errors_known, interval_of, run_class, shipped_factors
-from s2sim.units import PS_PER_S, format_rate
+from s2sim.units import PS_PER_S, format_rate, format_seconds
 
 
 @dataclass(frozen=True, slots=True)
@@ -331,6 +331,30 @@ def choice_factors(timed: TimedSchedule, timer: Timer) -> Floats:
     chosen = np.argmin(np.log(ratios)[:, None] + _ESTIMATE_ERROR * np.array(drawn), axis=0)
     times: Floats = times_ps[chosen] / timed.duration_ps
     return times
+
+
+# A library's choice matters from so many times the time on.
+_MATTERS = 1.05
+
+
+def choice_note(dense: ExecutedRecording) -> list[str]:
+    """Return by what else the library may run dense's longest collective, if that takes another time."""
+    launch = max(dense.replay.launches, key=lambda each: each.timed.duration_ps, default=None)
+    if launch is None or not launch.timed.duration_ps:
+        return []
+    library = dense.scenario.library
+    timer, timed = dense.timer.with_profile(library.profile).within(launch.ranks), launch.timed
+    ratios = ((each, each.duration_ps / timed.duration_ps) for _, each in timer.alternatives(timed))
+    others = [
+        f"by {each.schedule.text} in {format_seconds(each.duration_ps / PS_PER_S)}"
+        for each, ratio in ratios
+        if max(ratio, 1 / ratio) > _MATTERS
+    ]
+    if not others:
+        return []
+    own = f"{timed.schedule.text} in {format_seconds(timed.duration_ps / PS_PER_S)}"
+    what = f"{library.name} may run {timed.schedule.demand.kind} of dense {' or '.join(others)}"
+    return [f"{what} instead of {own}: its estimates differ by less than {SCATTER - 1:.0%}"]
 
 
 def _library_band(executed: ExecutedRecording, least_s: float) -> tuple[Band | None, tuple[float, ...]]:

@@ -1,5 +1,6 @@
 """Collectives at several rates with schedules made once, beside timers that make everything anew; tables of blocks."""
 
+import networkx as nx
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,7 +10,7 @@ from s2sim.arrays import BlockTable, sum_tables
 from s2sim.collectives.schedules.demand import Blocks, Demand, all_to_all_demand, exchanged_bytes, make_demand
 from s2sim.collectives.timing.bounds import duration_floor_ps, lower_bound
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
-from s2sim.collectives.timing.routes import RouteTable
+from s2sim.collectives.timing.routes import RouteTable, components
 from s2sim.collectives.timing.shapes import KeptSchedules, distinct_rows
 from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.libraries.nccl import NcclProfile
@@ -154,3 +155,14 @@ def test_the_bound_of_an_exchange_is_that_of_all_its_messages(demand):
             used = needed > 0
             worst_s = max(worst_s, (needed[used] / rate_Bps[used]).max(initial=0), needed.sum() / rate_Bps.sum())
     assert lower_bound([demand], cluster.cuts()).seconds == pytest.approx(worst_s, abs=1e-12)
+
+
+@given(st.lists(st.tuples(st.integers(0, 19), st.integers(0, 29)), max_size=60))
+def test_components_are_those_of_networkx(crossings):
+    graph = nx.Graph([(("item", item), ("link", link)) for item, link in crossings])
+    graph.add_nodes_from(("item", item) for item in range(20))
+    item, link = np.array(crossings, np.int64).reshape(-1, 2).T
+    label = components(item, link, 20, 30)
+    parts = nx.connected_components(graph)
+    expected = {frozenset(number for kind, number in each if kind == "item") for each in parts}
+    assert {frozenset(np.flatnonzero(label == each).tolist()) for each in set(label.tolist())} == expected

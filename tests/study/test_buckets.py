@@ -198,7 +198,7 @@ def test_every_reducer_runs_in_buckets(scaled):
     reducers, _ = asked_or_all(["dense", "all"])
     layers = tensors({name: (4 * shape[0], *shape[1:]) for name, shape in SHAPES.items()}) if scaled else tensors()
     found, refused = record_buckets(reducers, gradients(), layers, THREE, seed=0)
-    assert {item.option_string for item in found} >= set(reducer_names()) - {"per-layer", "pactrain"}
+    assert {item.option_string for item in found} >= set(reducer_names()) - {"per-layer", "coded", "pactrain"}
     assert [each.reducer for each in refused] == []
     for item in found:
         assert len(recordings(item)) == (1 if item.reducer.traits.scope == "gradient" else 3)

@@ -55,11 +55,26 @@ def components(item: Ints, link: Ints, items: int, links: int) -> Ints:
 
     ``item`` and ``link``, of one shape, are the crossings of items and links.
     """
-    from scipy.sparse import coo_array
-    from scipy.sparse.csgraph import connected_components
+    # The least item that each has reached so far. SciPy has it too: its import takes longer than a small run's search.
+    label, before = np.arange(items), np.zeros(0, np.int64)
+    while not np.array_equal(label, before):
+        before, of_link = label, np.full(links, items)
+        np.minimum.at(of_link, link, label[item])
+        label = label.copy()
+        np.minimum.at(label, item, of_link[link])
+        label = label[label]
+    return label
 
-    graph = coo_array((np.ones(len(item)), (item, items + link)), shape=(items + links, items + links))
-    return np.asarray(connected_components(graph, directed=False)[1][:items], np.int64)
+
+def independent_messages(routes: Routes, capacity: Floats) -> list[Ints]:
+    """Return the indices of messages that share no link with others, together where their links have the same rates."""
+    row = np.repeat(np.arange(len(routes.latency_ps)), np.diff(routes.offsets))
+    label = components(row, routes.links, len(routes.latency_ps), len(capacity))
+    rates = np.tile([np.inf, 0.0], (len(label), 1))
+    np.minimum.at(rates[:, 0], label[row], capacity[routes.links])
+    np.maximum.at(rates[:, 1], label[row], capacity[routes.links])
+    kinds, kind = np.unique(rates[label], axis=0, return_inverse=True)
+    return [np.flatnonzero(kind.reshape(-1) == each) for each in range(len(kinds))]
 
 
 @dataclass(frozen=True, eq=False)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Schedule, Stage
 from s2sim.collectives.timing.library_profile import LibraryProfile, all_equal
-from s2sim.collectives.timing.routes import RouteSet, RouteTable
+from s2sim.collectives.timing.routes import RouteSet, RouteTable, independent_messages
 from s2sim.network.base import without_slack_links
 from s2sim.network.fluid import solve_batch_ps
 from s2sim.network.network import round_up_ps
@@ -283,23 +283,6 @@ _IN_USE = 2
 _SOLVED, _SAME = 256, 1e-12
 
 
-def _apart(routes: Routes, capacity: Floats) -> list[Ints]:
-    """Return the indices of messages that share no link with others, together where their links have the same rates."""
-    _, place = np.unique(routes.links, return_inverse=True)
-    label, before = np.arange(len(routes.latency_ps)), np.zeros(0, np.int64)
-    row = np.repeat(label, np.diff(routes.offsets))
-    while not np.array_equal(label, before):
-        before, of_link = label, np.full(place.max() + 1, len(label))
-        np.minimum.at(of_link, place, label[row])
-        label = np.minimum.reduceat(of_link[place], routes.offsets[:-1])
-        label = label[label]
-    rates = np.tile([np.inf, 0.0], (len(label), 1))
-    np.minimum.at(rates[:, 0], label[row], capacity[routes.links])
-    np.maximum.at(rates[:, 1], label[row], capacity[routes.links])
-    kinds, kind = np.unique(rates[label], axis=0, return_inverse=True)
-    return [np.flatnonzero(kind.reshape(-1) == each) for each in range(len(kinds))]
-
-
 class KeptSchedules:
     """The schedules of collectives on clusters that differ in rates only, made once.
 
@@ -328,7 +311,7 @@ class KeptSchedules:
         """
         routes = without_slack_links(routes, capacity)
         ends_ps = np.zeros(len(sizes_bytes), np.int64)
-        for chosen in _apart(routes, capacity):
+        for chosen in independent_messages(routes, capacity):
             ends_ps[chosen] = self._sent_together_ps(routes.take(chosen), sizes_bytes[chosen], capacity)
         return ends_ps
 
