@@ -22,6 +22,7 @@ from s2sim.experiment.choice import (
 )
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.prediction import Prediction
+from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
 from s2sim.experiment.row_parts import CountPays, Flip
 from s2sim.experiment.rows import Row
 from s2sim.experiment.scenario.cluster import estimated_ranges, format_constant, with_constant
@@ -33,7 +34,9 @@ HIGHEST_BATCH = 4096
 """Samples of one GPU: more than memories hold of any model that computes long enough to matter."""
 
 
-def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> tuple[CountPays, ...]:
+def over_batches(
+    predictions: Sequence[Prediction], max_error: float | None, progress: ProgressWatcher = SILENT
+) -> tuple[CountPays, ...]:
     """Return by reducer the mini-batches of a GPU, up to `HIGHEST_BATCH` or that of the run, with which it pays.
 
     None where another mini-batch has other buckets, with measured compute times, and where bytes follow looked-up rows.
@@ -55,9 +58,10 @@ def over_batches(predictions: Sequence[Prediction], max_error: float | None) -> 
         return replace(dense, scenario=with_batch(batch)).compared_ps
 
     found = []
-    for each in predictions:
-        if each.row.baseline or (looks_up and not each.recorded.reducer.size_only):
-            continue
+    others = [
+        each for each in predictions if not (each.row.baseline or (looks_up and not each.recorded.reducer.size_only))
+    ]
+    for each in watched(progress, "looking for break-even over mini-batches", others):
         doubt = 1.0 if each.row.extrapolated is None else each.row.extrapolated.doubt
 
         def times_at(batch: float, each: Prediction = each, doubt: float = doubt) -> tuple[float, float]:

@@ -138,7 +138,7 @@ def _find_break_even(
     scanned = state.predictions[state.largest] if thorough else named
     try:
         state.scan = scan_rates(scenario, scanned, spec.max_error, progress, state.extrapolated)
-        state.over_batches = over_batches(named, spec.max_error)
+        state.over_batches = over_batches(named, spec.max_error, progress)
     except S2SimError as error:
         state.search_ended = str(error)
 
