@@ -12,6 +12,7 @@ import simpy
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule
 from s2sim.collectives.timing.collective_run import CollectiveRun, CompletedRound
+from s2sim.collectives.timing.routes import KnownRoutes
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.libraries.lowering import SIZE_EXCHANGE, LaunchStep, LocalWork, merge_into_launch
 from s2sim.network.base import at_end_of_timestep, call_after
@@ -101,6 +102,7 @@ class Communicators:
     completed: list[CompletedCalls] = field(default_factory=list)
     _ready: list[int] = field(default_factory=list)
     _network: FluidNetwork | None = None
+    _known_routes: dict[tuple[int, ...], KnownRoutes] = field(default_factory=dict)  # By group of ranks
 
     def __post_init__(self) -> None:
         lowered = self.plan.lowered
@@ -197,7 +199,8 @@ class Communicators:
             call_after(self.env, timed.duration_ps, end)
             return
         self._network = self._network or FluidNetwork(self.env, cluster.fabric)
-        CollectiveRun(self._network, timed.schedule, cluster, end, passing=timed.times).start()
+        known = self._known_routes.setdefault(ranks, {})
+        CollectiveRun(self._network, timed.schedule, cluster, end, passing=timed.times, known_routes=known).start()
 
 
 def release_hosts(released: list[simpy.Event | None], calls: Sequence[int]) -> None:

@@ -1,7 +1,7 @@
 """A schedule in execution on a network, concurrently with other traffic."""
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from s2sim.arrays import Ints
 from s2sim.collectives.schedules.schedule import Round, Schedule, Step
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.routes import OnRoutes, RouteNumbers
+from s2sim.collectives.timing.routes import KnownRoutes, OnRoutes, RouteNumbers
 from s2sim.network.base import Network, at_end_of_timestep, call_after, call_now_or_after
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import Cluster
@@ -28,7 +28,7 @@ class ScheduleRun:
     ``on_complete`` is called when everything has been delivered, ``on_round`` with every round that has been, and
     ``on_routes`` with the network's numbers of routes, and with their source and destination ranks.
     ``late_ps(step, time, messages)`` returns the delay between the last byte of each message of a round and its
-    delivery, int64 picoseconds.
+    delivery, int64 picoseconds. ``known_routes`` may be shared by runs on one cluster and network.
     """
 
     network: Network
@@ -39,9 +39,10 @@ class ScheduleRun:
     on_round: "Callable[[CompletedRound], None] | None" = None
     late_ps: LatePs | None = None
     on_routes: OnRoutes | None = None
+    known_routes: KnownRoutes = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._numbers = RouteNumbers(self.network, self.schedule, self.cluster, self.on_routes)
+        self._numbers = RouteNumbers(self.network, self.schedule, self.cluster, self.on_routes, self.known_routes)
         self._owner = self.network.add_owner(self._arrived)
         self._missing, self._dependents = dependencies(self.schedule)
 

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
     from s2sim.collectives.timing.shapes import KeptSchedules
 
 OnRoutes = Callable[[Ints, Ints, Ints], None]
+KnownRoutes = dict[tuple[bool, bytes], tuple[Ints, Ints]]
+"""Numbers of routes in a network and the latency after the bytes, by whether that is waited for, and by pattern."""
 
 # Some 40 bytes each.
 _CACHED_CROSSINGS = 1 << 20
@@ -236,20 +238,23 @@ class RouteNumbers:
     Parameters are as of `s2sim.collectives.timing.collective_run.ScheduleRun`.
     """
 
-    def __init__(self, network: Network, schedule: Schedule, cluster: Cluster, on_routes: OnRoutes | None) -> None:
+    def __init__(
+        self, network: Network, schedule: Schedule, cluster: Cluster, on_routes: OnRoutes | None, known: KnownRoutes
+    ) -> None:
         self._network = network
         self._by_sending = schedule.release == "sent"
         self._cluster = cluster
         self._on_routes = on_routes
-        self._known: dict[bytes, tuple[Ints, Ints]] = {}
+        self._known = known
 
     def of(self, pattern: Pattern) -> tuple[Ints, Ints]:
         """Return the numbers of a pattern's routes, and the latency after the bytes, both int64 of shape (m,)."""
-        if pattern.key not in self._known:
+        key = self._by_sending, pattern.key
+        if key not in self._known:
             routes = find_routes(self._cluster, pattern)
             after_ps = routes.latency_ps if self._by_sending else np.zeros_like(routes.latency_ps)
             numbers = self._network.add_routes(replace(routes, latency_ps=routes.latency_ps - after_ps))
-            self._known[pattern.key] = numbers, after_ps
+            self._known[key] = numbers, after_ps
             if self._on_routes is not None:
                 self._on_routes(numbers, pattern.src[: len(numbers)], pattern.dst[: len(numbers)])
-        return self._known[pattern.key]
+        return self._known[key]
