@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from measure import SMALL
-from scipy.optimize import nnls
+from scipy.optimize import least_squares, nnls
 
 from s2sim.experiment.cluster_spec import command_of
 from s2sim.experiment.costs import collective_features, cost_of, import_features, run_features
@@ -29,26 +29,82 @@ from s2sim.sweeps.compute import Job, compute_jobs, job_features
 from s2sim.traffic.spec import CollectiveSpec
 
 FILE = Path(__file__).parents[1] / "s2sim" / "experiment" / "costs.toml"
-RUNS = [
-    *(
-        ("fat-tree", workers, {"trace": "ncf", "reducers": names})
-        for workers in (8, 64, 256, 1024, 4096)
-        for names in (("union",), ("fp16", "topk:density=0.01"))
+RUNS: list[tuple[str, int, dict[str, Any]]] = [
+    ("single-switch", 8, {"trace": "ncf"}),
+    ("fat-tree", 8, {"profile": "deeplight", "reducers": ("s2",)}),
+    ("dgx-h100", 64, {"profile": "llama-7b", "discipline": "fsdp", "reducers": ("qgz",)}),
+    ("dgx-h100", 128, {"profile": "llama-7b", "discipline": "fsdp", "reducers": ("fp16", "qgz", "powersgd")}),
+    ("tcp-10g", 8, {"profile": "resnet-18", "reducers": ("all",)}),
+    ("dgx-h100", 32, {"profile": "llama-7b", "discipline": "fsdp", "reducers": ("fp16",)}),
+    ("dgx-h100", 32, {"profile": "llama-7b", "discipline": "fsdp", "reducers": ("qgz",)}),
+    ("dgx-a100", 16, {"profile": "llama-7b", "discipline": "fsdp", "reducers": ("fp8", "powersgd")}),
+    ("dgx-a100", 32, {"profile": "gpt2", "discipline": "fsdp:shard=node"}),
+    ("dgx-a100", 16, {"profile": "bert-large", "discipline": "zero2", "reducers": ("fp16",)}),
+    ("aws-p4d", 64, {"profile": "bert-large", "discipline": "zero2", "reducers": ("qgz",)}),
+    ("tcp-10g", 16, {"profile": "resnet-50"}),
+    ("tcp-10g", 8, {"profile": "vgg-16", "reducers": ("topk:density=0.01", "powersgd")}),
+    ("tcp-10g", 4, {"profile": "resnet-50", "reducers": ("all",)}),
+    ("single-switch", 16, {"trace": "cnn", "reducers": ("all",)}),
+    ("single-switch", 64, {"trace": "cnn"}),
+    ("fat-tree", 128, {"trace": "ncf", "reducers": ("union", "s2-exact")}),
+    ("fat-tree", 16, {"profile": "ncf"}),
+    ("fat-tree", 64, {"profile": "ncf", "reducers": ("union",)}),
+    ("fat-tree", 32, {"profile": "dlrm", "reducers": ("union", "owner-reduce")}),
+    ("leaf-spine", 16, {"profile": "lstm"}),
+    ("leaf-spine", 64, {"profile": "gnmt-8", "reducers": ("union",)}),
+    ("dgx-h100", 512, {"profile": "gpt2", "reducers": ("fp8",)}),
+    ("dgx-h100", 256, {"profile": "resnet-50", "reducers": ("powersgd", "topk:density=0.001")}),
+    ("perlmutter", 128, {"profile": "bert-large"}),
+    ("frontier", 64, {"profile": "gpt2"}),
+    ("lumi", 256, {"profile": "resnet-152", "reducers": ("powersgd",)}),
+    ("aws-p3dn", 32, {"profile": "bert-large"}),
+    ("aws-g5", 16, {"profile": "vgg-19", "reducers": ("fp16", "dgc")}),
+    ("dgx-h100", 16, {"profile": "bert-base", "compute_cv": 0.1, "reducers": ("fp16",)}),
+    ("dgx-a100", 16, {"profile": "gpt2", "faults": ("slow-rank:rank=1,factor=2",), "reducers": ("fp16",)}),
+    ("dgx-a100", 8, {"profile": "vgg-16", "discipline": "ddp:bucket=5MB"}),
+    ("dgx-h100", 64, {"profile": "bert-large", "discipline": "ddp:bucket=1MB", "reducers": ("fp16", "int8")}),
+    ("dgx-h100", 64, {"profile": "bert-large", "discipline": "per-tensor", "reducers": ("fp16",)}),
+    ("tcp-10g", 16, {"profile": "resnet-101", "discipline": "mg-wfbp"}),
+    ("dgx-h100", 64, {"profile": "llama-3.1-8b", "groups": "tp=8", "reducers": ("fp16",)}),
+    (
+        "dgx-h100",
+        128,
+        {"profile": "llama-70b", "groups": "tp=8,pp=4", "accumulate": 8, "reducers": ("fp16", "powersgd")},
     ),
-    *(("fat-tree", workers, {"reducers": ("s2-exact", "union", "fp16")}) for workers in (16, 64, 256)),
-    *(("dgx-a100", workers, {"profile": name}) for workers in (8, 64) for name in ("gpt2", "resnet-50")),
-    ("dgx-h100", 256, {"profile": "gpt2", "reducers": ("powersgd", "fp8")}),
+    ("dgx-h100", 64, {"profile": "bert-large", "accumulate": 4, "reducers": ("powersgd",)}),
+    ("dgx-a100", 64, {"profile": "bert-large", "reducers": ("hierarchical-topk", "fp16")}),
+    ("dgx-a100", 32, {"profile": "gpt2", "reducers": ("qgz",)}),
+    ("dgx-a100", 32, {"profile": "ncf", "reducers": ("node-union", "union")}),
+    ("fat-tree", 64, {"model": "bert-large", "reducers": ("topk", "powersgd")}),
+    ("fat-tree", 16, {"model": "dlrm", "reducers": ("union",)}),
+    ("fat-tree", 256, {"trace": "ncf", "scale_to": "1B", "reducers": ("union",)}),
+    ("dragonfly", 64, {"trace": "ncf", "reducers": ("all",)}),
+    ("torus", 64, {"profile": "resnet-50", "reducers": ("fp16",)}),
+    ("nvl72", 72, {"profile": "llama-3.1-8b", "reducers": ("fp8",)}),
+    ("single-switch", 32, {"trace": "synthetic:density=0.05,overlap=0.3", "reducers": ("union", "s2", "owner-reduce")}),
+    ("tcp-10g", 8, {"profile": "resnet-50", "reducers": ("ok-topk", "gtopk", "spardl")}),
+    ("tcp-10g", 8, {"profile": "resnet-18", "reducers": ("signsgd-vote", "terngrad", "qsgd")}),
+    ("tcp-10g", 8, {"profile": "gpt2", "reducers": ("local-sgd", "diloco")}),
+    ("rtx-4090-8", 8, {"profile": "gpt2"}),
+    ("dgx-h100", 64, {"profile": "bert-large", "discipline": "fsdp", "reducers": ("fp16",)}),
+    ("fat-tree", 64, {"trace": "ncf", "reducers": ("union",)}),
+    ("fat-tree", 1024, {"trace": "ncf", "reducers": ("union",)}),
+    ("fat-tree", 4096, {"trace": "ncf", "reducers": ("union",)}),
+    ("fat-tree", 1024, {"trace": "ncf", "reducers": ("fp16", "topk:density=0.01")}),
+    ("fat-tree", 256, {"reducers": ("s2-exact", "union", "fp16")}),
+    ("dgx-a100", 64, {"profile": "gpt2"}),
+    ("dgx-a100", 8, {"profile": "resnet-50"}),
     ("dgx-h100", 1024, {"profile": "resnet-50", "reducers": ("fp16",)}),
     ("leaf-spine", 32, {"model": "gnmt-8"}),
-    ("fat-tree", 64, {"trace": "ncf", "scale_to": "350M", "reducers": ("union", "topk:density=0.01")}),
-    ("single-switch", 64, {"trace": "synthetic:density=0.01,overlap=0.5,tail=2.5"}),
     ("single-switch", 512, {"trace": "synthetic:density=0.01,overlap=0.5", "reducers": ("union",)}),
-    ("fat-tree", 64, {}),
-    *(
-        ("dgx-h100", workers, {"profile": name, "reducers": names, "compute_cv": 0.05})
-        for workers, name in ((8, "resnet-50"), (16, "resnet-50"), (8, "bert-base"), (16, "bert-base"))
-        for names in (("fp16",), ("fp16", "topk:density=0.01", "powersgd", "int8"))
+    ("dgx-h100", 8, {"profile": "resnet-50", "compute_cv": 0.05, "reducers": ("fp16",)}),
+    (
+        "dgx-h100",
+        16,
+        {"profile": "bert-base", "compute_cv": 0.05, "reducers": ("fp16", "topk:density=0.01", "powersgd", "int8")},
     ),
+    ("dgx-h100", 16, {"profile": "llama-7b", "discipline": "fsdp", "reducers": ("qgz",)}),
+    ("dgx-h100", 32, {"profile": "llama-7b", "discipline": "fsdp:shard=node", "reducers": ("powersgd",)}),
 ]
 COLLECTIVES = [
     ("all_reduce", algorithm, workers)
@@ -139,11 +195,17 @@ def cell_lines(write: bool) -> list[str]:
 
 
 def fitted(features: list[dict[str, float]], figures: list[float]) -> dict[str, float]:
-    """Return coefficients by name that minimise relative errors."""
-    names = list(features[0])
+    """Return coefficients by name that minimise factors between figures and their estimates, few large ones aside."""
+    names = [name for name in features[0] if any(row[name] for row in features)]
     matrix = np.array([[row[name] for name in names] for row in features])
-    found, _ = nnls(matrix / np.array(figures)[:, None], np.ones(len(figures)))
-    return dict(zip(names, found.tolist(), strict=True))
+    matrix /= (most := matrix.max(axis=0))
+    begun, _ = nnls(matrix / np.array(figures)[:, None], np.ones(len(figures)))
+
+    def factors(coefficients: Any) -> Any:
+        return np.log(matrix @ coefficients / figures)
+
+    found = least_squares(factors, begun + 1e-6 * max(figures), bounds=(0, np.inf), loss="soft_l1").x / most
+    return dict.fromkeys(features[0], 0.0) | dict(zip(names, found.tolist(), strict=True))
 
 
 def main(folder: Path) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-import numpy as np
-
 from s2sim.errors import S2SimError
 from s2sim.files import own_tables
 from s2sim.provenance import free_memory_bytes
@@ -15,19 +13,24 @@ from s2sim.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from s2sim.experiment.scenario.reducers import ReducerScenario
+    from s2sim.experiment.scenario.training import TrainingIteration
 
 # Less is not worth a line.
 _LONG_S, _LARGE_BYTES, _MB = 10.0, 2e9, 1e6
-ONCE = ("gradients", "recorded", "scaled")
+ONCE = ("gradients", "recorded", "checks", "layers", "widest", "steps", "layer_steps")
 """Features of what cells of a sweep share that have one recording."""
-_SEARCH = 80  # Replays that find where one reducer pays, of rates and of mini-batches
+SEARCH_REPLAYS = 30
+"""Replays that find where one reducer pays, of rates and of mini-batches."""
+_ALWAYS = 3  # At the ends of estimated constants too
+_NAMED = 2  # Reducers that a verdict names, which alone are looked for unless all are
 
 
 class Cost(NamedTuple):
-    """The CPU time and the memory of a computation."""
+    """The CPU time and the memory of a computation; 0 bytes where only its time is foreseen."""
 
     seconds: float
     bytes: float
+    what: str = "this"
 
     @classmethod
     def of_all(cls, costs: Sequence[Cost]) -> Cost:
@@ -36,7 +39,8 @@ class Cost(NamedTuple):
 
     def text(self) -> str:
         """Return both for people."""
-        return f"about {format_seconds(self.seconds)} of CPU and {format_bytes(self.bytes)} of memory"
+        memory = f" and {format_bytes(self.bytes)} of memory" if self.bytes else ""
+        return f"about {format_seconds(self.seconds)} of CPU{memory}"
 
 
 class TooLargeError(S2SimError):
@@ -57,7 +61,7 @@ def make_gate(say: Callable[[str], None], *, force: bool, less: str = "fewer wor
         if not force:
             refuse_too_large(cost, f"ask for {less}, or add --force")
         if cost.seconds > _LONG_S or cost.bytes > _LARGE_BYTES:
-            say(f"this takes {cost.text()}")
+            say(f"{cost.what} takes {cost.text()}")
 
     return check
 
@@ -69,26 +73,71 @@ def refuse_too_large(cost: Cost, advice: str = "ask for fewer workers, reducers 
         raise TooLargeError(f"it takes {cost.text()}, and {format_bytes(free)} are free: {advice}")
 
 
-def run_features(scenario: ReducerScenario, counts: Sequence[int], *, search: bool = False) -> dict[str, float]:
-    """Return the features of a comparison of reducers by name; ``search``: also of where they pay."""
+def run_features(
+    scenario: ReducerScenario, counts: Sequence[int], *, search: bool = False, thorough: bool = False
+) -> dict[str, float]:
+    """Return the features of a comparison of reducers by name; ``search``: also of where they pay.
+
+    ``thorough``: of all of them, and not only of those that the verdict names.
+    """
     from s2sim.experiment.scenario.reducers import held_bytes
-    from s2sim.simulation.faults.fault import straggler_delays
+    from s2sim.gradients.models import Model
+    from s2sim.reducers.systems.dense import summed_dtype
 
     reducers, held_MB, training = len(scenario.reducers), held_bytes(scenario.trace) / _MB, scenario.training
     tensors = 0 if training is None else len(training.profile.tensors)
-    found = {"start": 1.0} | dict.fromkeys(("pairs", "gradients", "recorded", "scaled", "buckets", "unequal"), 0.0)
+    layers = len(scenario.target.layers) if isinstance(scenario.target, Model) else tensors
+    names = ("pairs", "gradients", "recorded", "checks", "layers", "widest", "steps", "layer_steps", "buckets")
+    found = {"start": 1.0} | dict.fromkeys((*names, "replayed", "unequal", "contended"), 0.0)
     for ranks in counts:
-        run = sum(few * len(items) for few, items in scenario.by_recorded_ranks(ranks).items())
+        by_few = scenario.by_recorded_ranks(ranks)
         found["pairs"] += ranks * reducers / 1e3
         found["gradients"] += ranks * held_MB / 1e3
-        found["recorded"] += run * held_MB / 1e3
-        found["scaled"] += 0.0 if scenario.target is None and tensors == 0 else run / 1e3
+        for few, item in ((few, item) for few, items in by_few.items() for item in items):
+            found["recorded"] += few * held_MB / 1e3
+            found["steps"] += few * (item.reducer.period - 1) / 1e3
+            found["layer_steps"] += few * (item.reducer.period - 1) * layers / 1e6
+            if summed_dtype(item.reducer) is None:
+                # Of layers with other sizes, which a sum of all takes as one.
+                found["checks"] += bool(layers) / 1e3
+                found["layers"] += few * layers / 1e6
+                found["widest"] = max(found["widest"], few * layers / 1e6)
         found["buckets"] += tensors * reducers / 1e3
-        slower = np.ones(ranks) if training is None else training.conditions(ranks, 1, scenario.seed).slower
-        if any((each != each[..., :1]).any() for each in (slower, *straggler_delays(scenario.faults, ranks))):
-            # Each rank is simulated alone.
-            replays = reducers + _SEARCH * (search and ranks == max(counts))
-            found["unequal"] += replays * slower.size * len(scenario.buckets(ranks)) / 1e6
+        if training is not None:
+            searched = (reducers if thorough else _NAMED) if search and ranks == max(counts) else 0
+            for name, value in _replay_features(scenario, training, ranks, searched).items():
+                found[name] += value / 1e6
+    return found
+
+
+def _replay_features(
+    scenario: ReducerScenario, training: TrainingIteration, ranks: int, searched: int
+) -> dict[str, float]:
+    """Return the exchanges in all replays of iterations, of which ``searched`` reducers take more.
+
+    Those of one rank that stands for all, and those of each, where ranks compute or send unequally or share links.
+    """
+    from s2sim.reducers.systems.dense import summed_dtype
+    from s2sim.simulation.bucketing.sharded import ShardedDiscipline
+    from s2sim.simulation.faults.fault import straggler_delays
+
+    slower, discipline = training.conditions(ranks, 1, scenario.seed).slower, training.discipline
+    unequal = any((each != each[..., :1]).any() for each in (slower, *straggler_delays(scenario.faults, ranks)))
+    sharded, in_groups = isinstance(discipline, ShardedDiscipline), False
+    exchanges = len(scenario.buckets(ranks)) * len(slower)
+    if isinstance(discipline, ShardedDiscipline):
+        exchanges *= 1 + 2 * training.accumulate  # All-gathers of parameters
+        in_groups = bool(discipline.groups(scenario.healthy(ranks).node_of_rank.tolist()))
+    found = {"replayed": 0.0, "unequal": 0.0, "contended": 0.0}
+    others = max(1, len(scenario.reducers) - 1)
+    for own, item in zip(scenario.reducers, scenario.reducers_on(ranks), strict=True):
+        share = min(1.0, searched if item.reducer.traits.baseline else searched / others)
+        # Groups of ranks that exchange beside collectives of all ranks share links with these.
+        beside = own.reducer is not item.reducer or (in_groups and summed_dtype(item.reducer) is None)
+        unlike = unequal or not item.reducer.size_only
+        name = "contended" if sharded and beside else "unequal" if unlike else "replayed"
+        replays = _ALWAYS + SEARCH_REPLAYS * share
+        found[name] += replays * exchanges * (1 if name == "replayed" else ranks)
     return found
 
 
@@ -118,6 +167,6 @@ def cost_of(what: str, features: Mapping[str, float], seconds: str = "cpu_s") ->
     return Cost(*(sum(table[each][name] * value for name, value in features.items()) for each in (seconds, "bytes")))
 
 
-def run_cost(scenario: ReducerScenario, counts: Sequence[int], *, search: bool = False) -> Cost:
-    """Return the cost of a comparison of reducers on some numbers of ranks; ``search``: also of where they pay."""
-    return cost_of("run", run_features(scenario, counts, search=search))
+def run_cost(scenario: ReducerScenario, counts: Sequence[int], *, search: bool = False, thorough: bool = False) -> Cost:
+    """Return the cost of a comparison of reducers on some numbers of ranks; see `run_features`."""
+    return cost_of("run", run_features(scenario, counts, search=search, thorough=thorough))

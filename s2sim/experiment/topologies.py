@@ -115,7 +115,7 @@ def run_topologies(
     if len({one.topology for one in each}) < len(each):
         raise OptionError(f"--topology {spec.topology}: a topology stands there twice")
     # What is wrong with one is refused before anything runs.
-    gate(Cost.of_all([run_cost(resolve_run(one), one.workers, search=break_even) for one in each]))
+    gate(Cost.of_all([run_cost(resolve_run(one), one.workers, search=break_even, thorough=thorough) for one in each]))
     results: list[Result] = []
     try:
         # A list grows with each that is finished.

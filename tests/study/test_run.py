@@ -360,6 +360,19 @@ def test_rows_are_told_as_they_are_finished():
     ]
 
 
+def test_every_search_is_a_phase_that_is_watched():
+    class Naming(ProgressWatcher):
+        def __init__(self):
+            self.phases = []
+
+        def start(self, total, what):
+            self.phases.append(what)
+
+    naming = Naming()
+    s2sim.run("tcp-10g", workers=2, profile="resnet-18", reducers=["fp16"], progress=naming)
+    assert naming.phases[-2:] == ["looking for break-even over pcie.rate", "looking for break-even over mini-batches"]
+
+
 @pytest.mark.slow
 def test_ctrl_c_keeps_what_is_finished():
     def interrupted(phase, advances):
