@@ -92,6 +92,12 @@ RUNS: list[tuple[str, int, dict[str, Any]]] = [
     ("fat-tree", 4096, {"trace": "ncf", "reducers": ("union",)}),
     ("fat-tree", 1024, {"trace": "ncf", "reducers": ("fp16", "topk:density=0.01")}),
     ("fat-tree", 256, {"reducers": ("s2-exact", "union", "fp16")}),
+    ("fat-tree", 64, {}),
+    ("fat-tree", 128, {}),
+    ("fat-tree", 256, {}),
+    ("fat-tree", 16, {"reducers": ("all",)}),
+    ("leaf-spine", 16, {"trace": "ncf"}),
+    ("dgx-h100", 64, {"profile": "llama-7b", "discipline": "fsdp"}),
     ("dgx-a100", 64, {"profile": "gpt2"}),
     ("dgx-a100", 8, {"profile": "resnet-50"}),
     ("dgx-h100", 1024, {"profile": "resnet-50", "reducers": ("fp16",)}),
@@ -145,7 +151,8 @@ def run_case(topology: str, workers: int, options: dict[str, Any]) -> tuple[dict
     words = ["run", "--topology", topology, "--workers", str(workers), "-q"]
     for name, value in options.items():
         for each in value if isinstance(value, tuple) else (value,):
-            words += [f"--{name.removesuffix('s').replace('_', '-')}", str(each)]
+            flag = name if name == "groups" else name.removesuffix("s").replace("_", "-")
+            words += [f"--{flag}", str(each)]
     return run_features(scenario, [scenario.ranks_of(workers)], search=True), words
 
 

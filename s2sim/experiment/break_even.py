@@ -11,10 +11,8 @@ from dataclasses import dataclass
 from functools import cache, partial
 from itertools import pairwise
 from math import sqrt
-from time import process_time
 
 from s2sim.experiment.choice import rejected, required_dense
-from s2sim.experiment.costs import SEARCH_REPLAYS, Cost, Gate, accept_any
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.experiment.rate_curve import RateReplays, limiting_rate, rate_of
@@ -76,8 +74,6 @@ _PRECISION = 1e-3
 _ROUNDING = 1e-6
 # Loads that are no further apart than this factor are not searched for more than one change between them.
 _RESOLUTION = 1.3
-# Rates after which the time of a search is estimated: what the first ones warm up counts little then.
-_TRIED = 5
 
 # At a load: dense's time, and the least time of dense with which the reducer pays, in picoseconds
 Times = tuple[float, float]
@@ -89,7 +85,6 @@ def search_loads(
     highest: float,
     middle: Callable[[float, float], float | None] = lambda low, high: sqrt(low * high),
     choice_at: Callable[[float], object] = lambda _: None,
-    on_times: Callable[[int], None] = lambda _: None,
 ) -> dict[float, Times]:
     """Return the times at as many loads as it takes to know between which the reducer pays.
 
@@ -97,7 +92,7 @@ def search_loads(
     faster, and nothing takes more than k times as long, as long as ``choice_at`` a load with known times is the same:
     what a library chooses by estimates may be slower at less load. Neighbours are less than a factor of 1.3 apart, or
     have the same answer and this leaves no other between them. ``middle`` returns a load between two, None if there is
-    none; ``on_times`` is called with the number of loads whose times are known.
+    none.
     """
     known = {lowest: times_at(lowest), highest: times_at(highest)}
     open_intervals = [(lowest, highest)]
@@ -109,7 +104,6 @@ def search_loads(
         if choice_at(low) == choice_at(high) and _is_certain((low, known[low]), (high, known[high])):
             continue
         known[between] = times_at(between)
-        on_times(len(known))
         open_intervals += [(low, between), (between, high)]
     return dict(sorted(known.items()))
 
@@ -183,12 +177,8 @@ def scan_rates(
     max_error: float | None,
     progress: ProgressWatcher,
     extrapolation: RunExtrapolation | None = None,
-    gate: Gate = accept_any,
 ) -> BreakEvenScan:
-    """Return where each predicted reducer pays over the limiting rate, with errors to ``max_error`` (relative L2).
-
-    After the first replays of each ``gate`` is given what all of them cost.
-    """
+    """Return where each predicted reducer pays over the limiting rate, with errors to ``max_error`` (relative L2)."""
     recorded = [each.recorded for each in predictions]
     cluster = scenario.healthy(recorded[0].recording.workers)
     varied = limiting_rate(cluster)
@@ -223,14 +213,8 @@ def scan_rates(
                 return dense, required_dense(own, row, doubt, replays.phase_at(rate_Bps, row.reducer))
 
             choice_at = partial(replays.choices_at, row.reducer)
-            loads, begun_s = (1 / highest_Bps, 1 / LOWEST_BPS), process_time()
-
-            def foretell(done: int, row: Row = row, begun_s: float = begun_s) -> None:
-                if done == _TRIED:
-                    search_s = (process_time() - begun_s) * SEARCH_REPLAYS / done
-                    gate(Cost(search_s, 0.0, f"looking for where {row.reducer} pays"))
-
-            known = search_loads(lambda load: times_at(1 / load), *loads, choice_at=choice_at, on_times=foretell)
+            loads = 1 / highest_Bps, 1 / LOWEST_BPS
+            known = search_loads(lambda load: times_at(1 / load), *loads, choice_at=choice_at)
             # The run's own verdict is one of those that a sentence foretells.
             rates = sorted({*(1 / load for load in known), *([own_Bps] if LOWEST_BPS < own_Bps < highest_Bps else [])})
             crossings += find_crossings(row.reducer, varied, times_at, rates)

@@ -165,7 +165,13 @@ def _charge_script(
 ) -> Script:
     works = [step for step in script if isinstance(step, Work)]
     if costs.measured and any(work.dense_encode_bytes or work.dense_decode_bytes for work in works):
-        return tuple(_as_measured(step, gpu) if isinstance(step, Work) else step for step in script)
+        # Measured passes over dense tables stand for kernels, where there are such.
+        return tuple(
+            Work(step.phase, 0, launches=0, fixed_ps=round(passes_s * PS_PER_S))
+            if isinstance(step, Work) and (passes_s := measured_passes_s(step, gpu))
+            else step
+            for step in script
+        )
     before_ps = dict.fromkeys((work.phase for work in works), host_ps)
     if costs.value_ns:
         before_ps["encode"] = before_ps.get("encode", 0) + round(costs.value_ns * elements * _PS_PER_NS)
@@ -183,12 +189,6 @@ def _charge_script(
         elif step.phase in left:
             steps.append(Work(step.phase, round(left.pop(step.phase)), launches=step.launches))
     return tuple(steps)
-
-
-def _as_measured(work: Work, gpu: Gpu) -> Work:
-    """Return work whose kernels are replaced by measured passes over dense tables, where there are such."""
-    passes_s = measured_passes_s(work, gpu)
-    return Work(work.phase, 0, launches=0, fixed_ps=round(passes_s * PS_PER_S)) if passes_s else work
 
 
 def charge_buckets(

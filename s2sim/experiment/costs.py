@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -19,18 +19,16 @@ if TYPE_CHECKING:
 _LONG_S, _LARGE_BYTES, _MB = 10.0, 2e9, 1e6
 ONCE = ("gradients", "recorded", "checks", "layers", "widest", "steps", "layer_steps")
 """Features of what cells of a sweep share that have one recording."""
-SEARCH_REPLAYS = 30
-"""Replays that find where one reducer pays, of rates and of mini-batches."""
+_SEARCH = 30  # Replays that find where one reducer pays, of rates and of mini-batches
 _ALWAYS = 3  # At the ends of estimated constants too
 _NAMED = 2  # Reducers that a verdict names, which alone are looked for unless all are
 
 
 class Cost(NamedTuple):
-    """The CPU time and the memory of a computation; 0 bytes where only its time is foreseen."""
+    """The CPU time and the memory of a computation."""
 
     seconds: float
     bytes: float
-    what: str = "this"
 
     @classmethod
     def of_all(cls, costs: Sequence[Cost]) -> Cost:
@@ -39,8 +37,7 @@ class Cost(NamedTuple):
 
     def text(self) -> str:
         """Return both for people."""
-        memory = f" and {format_bytes(self.bytes)} of memory" if self.bytes else ""
-        return f"about {format_seconds(self.seconds)} of CPU{memory}"
+        return f"about {format_seconds(self.seconds)} of CPU and {format_bytes(self.bytes)} of memory"
 
 
 class TooLargeError(S2SimError):
@@ -61,7 +58,7 @@ def make_gate(say: Callable[[str], None], *, force: bool, less: str = "fewer wor
         if not force:
             refuse_too_large(cost, f"ask for {less}, or add --force")
         if cost.seconds > _LONG_S or cost.bytes > _LARGE_BYTES:
-            say(f"{cost.what} takes {cost.text()}")
+            say(f"this takes {cost.text()}")
 
     return check
 
@@ -76,10 +73,7 @@ def refuse_too_large(cost: Cost, advice: str = "ask for fewer workers, reducers 
 def run_features(
     scenario: ReducerScenario, counts: Sequence[int], *, search: bool = False, thorough: bool = False
 ) -> dict[str, float]:
-    """Return the features of a comparison of reducers by name; ``search``: also of where they pay.
-
-    ``thorough``: of all of them, and not only of those that the verdict names.
-    """
+    """Return the features of a comparison by name; ``search``: also of where all pay if ``thorough``, or some do."""
     from s2sim.experiment.scenario.reducers import held_bytes
     from s2sim.gradients.models import Model
     from s2sim.reducers.systems.dense import summed_dtype
@@ -87,11 +81,10 @@ def run_features(
     reducers, held_MB, training = len(scenario.reducers), held_bytes(scenario.trace) / _MB, scenario.training
     tensors = 0 if training is None else len(training.profile.tensors)
     layers = len(scenario.target.layers) if isinstance(scenario.target, Model) else tensors
-    names = ("pairs", "gradients", "recorded", "checks", "layers", "widest", "steps", "layer_steps", "buckets")
+    names = ("gradients", "recorded", "checks", "layers", "widest", "steps", "layer_steps", "buckets")
     found = {"start": 1.0} | dict.fromkeys((*names, "replayed", "unequal", "contended"), 0.0)
     for ranks in counts:
         by_few = scenario.by_recorded_ranks(ranks)
-        found["pairs"] += ranks * reducers / 1e3
         found["gradients"] += ranks * held_MB / 1e3
         for few, item in ((few, item) for few, items in by_few.items() for item in items):
             found["recorded"] += few * held_MB / 1e3
@@ -105,40 +98,34 @@ def run_features(
         found["buckets"] += tensors * reducers / 1e3
         if training is not None:
             searched = (reducers if thorough else _NAMED) if search and ranks == max(counts) else 0
-            for name, value in _replay_features(scenario, training, ranks, searched).items():
-                found[name] += value / 1e6
+            for name, exchanges in _replayed_exchanges(scenario, training, ranks, searched):
+                found[name] += exchanges / 1e6
     return found
 
 
-def _replay_features(
+def _replayed_exchanges(
     scenario: ReducerScenario, training: TrainingIteration, ranks: int, searched: int
-) -> dict[str, float]:
-    """Return the exchanges in all replays of iterations, of which ``searched`` reducers take more.
-
-    Those of one rank that stands for all, and those of each, where ranks compute or send unequally or share links.
-    """
+) -> Iterator[tuple[str, float]]:
+    """Yield the feature and the exchanges of each reducer's replays; more where so many are ``searched`` for rates."""
     from s2sim.reducers.systems.dense import summed_dtype
     from s2sim.simulation.bucketing.sharded import ShardedDiscipline
     from s2sim.simulation.faults.fault import straggler_delays
 
     slower, discipline = training.conditions(ranks, 1, scenario.seed).slower, training.discipline
     unequal = any((each != each[..., :1]).any() for each in (slower, *straggler_delays(scenario.faults, ranks)))
-    sharded, in_groups = isinstance(discipline, ShardedDiscipline), False
-    exchanges = len(scenario.buckets(ranks)) * len(slower)
+    sharded, in_groups, exchanges = False, False, len(scenario.buckets(ranks)) * len(slower)
     if isinstance(discipline, ShardedDiscipline):
-        exchanges *= 1 + 2 * training.accumulate  # All-gathers of parameters
+        sharded, exchanges = True, exchanges * (1 + 2 * training.accumulate)  # With all-gathers of parameters
         in_groups = bool(discipline.groups(scenario.healthy(ranks).node_of_rank.tolist()))
-    found = {"replayed": 0.0, "unequal": 0.0, "contended": 0.0}
     others = max(1, len(scenario.reducers) - 1)
     for own, item in zip(scenario.reducers, scenario.reducers_on(ranks), strict=True):
         share = min(1.0, searched if item.reducer.traits.baseline else searched / others)
         # Groups of ranks that exchange beside collectives of all ranks share links with these.
-        beside = own.reducer is not item.reducer or (in_groups and summed_dtype(item.reducer) is None)
+        beside = own.reducer != item.reducer or (in_groups and summed_dtype(item.reducer) is None)
         unlike = unequal or not item.reducer.size_only
+        # One rank stands for all unless they compute or send unequally, or share links.
         name = "contended" if sharded and beside else "unequal" if unlike else "replayed"
-        replays = _ALWAYS + SEARCH_REPLAYS * share
-        found[name] += replays * exchanges * (1 if name == "replayed" else ranks)
-    return found
+        yield name, (_ALWAYS + _SEARCH * share) * exchanges * (1 if name == "replayed" else ranks)
 
 
 def collective_features(kind: str, algorithm: str, ranks: int) -> dict[str, float]:

@@ -342,19 +342,16 @@ def choice_note(dense: ExecutedRecording) -> list[str]:
     launch = max(dense.replay.launches, key=lambda each: each.timed.duration_ps, default=None)
     if launch is None or not launch.timed.duration_ps:
         return []
-    library = dense.scenario.library
-    timer, timed = dense.timer.with_profile(library.profile).within(launch.ranks), launch.timed
-    ratios = ((each, each.duration_ps / timed.duration_ps) for _, each in timer.alternatives(timed))
-    others = [
-        f"by {each.schedule.text} in {format_seconds(each.duration_ps / PS_PER_S)}"
-        for each, ratio in ratios
-        if max(ratio, 1 / ratio) > _MATTERS
+    library, timed = dense.scenario.library, launch.timed
+    alternatives = dense.timer.with_profile(library.profile).within(launch.ranks).alternatives(timed)
+    texts = [
+        f"{each.schedule.text} in {format_seconds(each.duration_ps / PS_PER_S)}"
+        for each in (timed, *(other for _, other in alternatives))
+        if each is timed or abs(log(each.duration_ps / timed.duration_ps)) > log(_MATTERS)
     ]
-    if not others:
-        return []
-    own = f"{timed.schedule.text} in {format_seconds(timed.duration_ps / PS_PER_S)}"
-    what = f"{library.name} may run {timed.schedule.demand.kind} of dense {' or '.join(others)}"
-    return [f"{what} instead of {own}: its estimates differ by less than {SCATTER - 1:.0%}"]
+    what = f"{library.name} may run {timed.schedule.demand.kind} of dense by {' or by '.join(texts[1:])} instead of"
+    close = f"its estimates differ by less than {SCATTER - 1:.0%}"
+    return [f"{what} {texts[0]}: {close}"] if texts[1:] else []
 
 
 def _library_band(executed: ExecutedRecording, least_s: float) -> tuple[Band | None, tuple[float, ...]]:

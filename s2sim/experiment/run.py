@@ -1,19 +1,16 @@
 """The comparison of reducers: resolve the spec, record, predict, search for break-even, compare."""
 
-import gc
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from math import ceil, log
-from time import process_time
 from typing import Any
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.break_even import scan_rates
 from s2sim.experiment.choice import judged_time_s
 from s2sim.experiment.cluster_spec import accept_fields_of, merged_overrides
-from s2sim.experiment.costs import Cost, Gate, accept_any, run_cost
+from s2sim.experiment.costs import Gate, accept_any, run_cost
 from s2sim.experiment.judgement import judge
 from s2sim.experiment.notes import caveats_of, run_notes, warn_of_idle_library_options
 from s2sim.experiment.prediction import predict, record
@@ -101,9 +98,7 @@ def run(
     scenario, spec = resolve_named(spec_of(topology, workers, reducers, spec, options))
     progress = progress or SILENT
     ranks = {count: scenario.ranks_of(count) for count in spec.workers}
-    foreseen = run_cost(scenario, list(ranks.values()), search=break_even, thorough=thorough)
-    gate(foreseen)
-    begun_s = process_time()
+    gate(run_cost(scenario, list(ranks.values()), search=break_even, thorough=thorough))
     _check_timeline_rank(timeline_rank, scenario, max(ranks.values()))
     scenario, state = begin(spec, scenario, progress)
     progress.start(sum(ranks.values()) + len(scenario.reducers) * len(ranks), "running reducers on real gradients")
@@ -123,8 +118,7 @@ def run(
         if spec.steps > 1:
             add_step_rows(spec, scenario, progress, state)
         if break_even:
-            latest_s = begun_s + _OFF_BY * foreseen.seconds
-            _find_break_even(spec, scenario, state, progress, partial(_gate_late, gate, latest_s), thorough=thorough)
+            _find_break_even(spec, scenario, state, progress, thorough=thorough)
         state.alternatives = find_alternatives(spec, scenario, state)
         if curves is not None:
             curves |= vary_rate(spec, scenario, state, progress)
@@ -136,34 +130,14 @@ def run(
     return compare(spec, scenario, state, interrupted=interrupted, sensitivity=sensitivity and not interrupted)
 
 
-@contextmanager
-def _old_objects_left_out() -> Iterator[None]:
-    """Leave what there is out of garbage collections, of which replays cause many."""
-    gc.freeze()
-    try:
-        yield
-    finally:
-        gc.unfreeze()
-
-
-# A search that takes longer than so many times what was foreseen of all is gated once it is known to.
-_OFF_BY = 2
-
-
-def _gate_late(gate: Gate, latest_s: float, cost: Cost) -> None:
-    if process_time() + cost.seconds > latest_s:
-        gate(cost)
-
-
-@_old_objects_left_out()
 def _find_break_even(
-    spec: RunSpec, scenario: ReducerScenario, state: RunState, progress: ProgressWatcher, gate: Gate, *, thorough: bool
+    spec: RunSpec, scenario: ReducerScenario, state: RunState, progress: ProgressWatcher, *, thorough: bool
 ) -> None:
     """Find rates and mini-batches of all reducers if ``thorough``; what was asked for stands if one cannot be run."""
     named = state.named(spec.max_error)
     scanned = state.predictions[state.largest] if thorough else named
     try:
-        state.scan = scan_rates(scenario, scanned, spec.max_error, progress, state.extrapolated, gate)
+        state.scan = scan_rates(scenario, scanned, spec.max_error, progress, state.extrapolated)
         state.over_batches = over_batches(named, spec.max_error, progress)
     except S2SimError as error:
         state.search_ended = str(error)
@@ -227,7 +201,6 @@ def _check_timeline_rank(rank: int | None, scenario: ReducerScenario, ranks: int
         raise OptionError(f"--timeline-rank {rank}: there are ranks 0 to {ranks - 1}")
 
 
-@_old_objects_left_out()
 def compare(
     spec: RunSpec, scenario: ReducerScenario, state: RunState, *, interrupted: bool = False, sensitivity: bool = True
 ) -> Result:

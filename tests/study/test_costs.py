@@ -59,15 +59,6 @@ def test_groups_beside_gathers_of_parameters_take_more():
     assert 3 * seconds("fsdp:shard=node", "fp16") < 10 < seconds("fsdp:shard=node", "powersgd")
 
 
-def test_a_search_that_was_not_foreseen_is_said_once_it_is(monkeypatch):
-    monkeypatch.setattr("s2sim.experiment.break_even.SEARCH_REPLAYS", 1e6)
-    said = []
-    s2sim.run("fat-tree", workers=4, trace="ncf", reducers=["fp16"], gate=make_gate(said.append, force=True))
-    assert len(said) == 1
-    assert said[0].startswith("looking for where fp16 pays takes about ")
-    assert said[0].endswith("of CPU")
-
-
 def stop_with(found):
     def gate(cost):
         found.append(cost)

@@ -64,8 +64,7 @@ class Wrapper(Reducer):
         return self.variant(inner=self.inner.with_dtype(dtype), held=dtype)
 
     def placed(self, nodes: Sequence[int]) -> Self:
-        inner = self.inner.placed(nodes)
-        return self if inner is self.inner else self.around(inner)
+        return self.around(self.inner.placed(nodes))
 
     def around(self, inner: Reducer) -> Self:
         """Return the same around another reducer, without state."""

@@ -163,9 +163,11 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
     for key in zip(*representatives, strict=True):
         if key not in cache:
             own = [split_at_gradient(each.recording.scripts[rank]) for each, rank in zip(exchange, key, strict=True)]
+            halves = zip(*own, strict=True)
+            parts = [[_split_at_waits(*each) for each in zip(half, firsts, strict=False)] for half in halves]
             early, late = (
-                _interleave_programs([_split_at_waits(*each) for each in zip(halves, firsts, strict=False)])
-                for halves in zip(*own, strict=True)
+                tuple(step for turn in zip_longest(*programs, fillvalue=()) for script in turn for step in script)
+                for programs in parts
             )
             cache[key] = (*early, AwaitGradient(), *late) if early else late
         scripts.append(cache[key])
@@ -191,7 +193,3 @@ def _split_at_waits(script: Script, first_call: int) -> list[Script]:
         else:
             turns[-1].append(step)
     return [tuple(turn) for turn in turns]
-
-
-def _interleave_programs(programs: Sequence[Sequence[Script]]) -> Script:
-    return tuple(step for turn in zip_longest(*programs, fillvalue=()) for script in turn for step in script)
