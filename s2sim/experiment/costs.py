@@ -81,12 +81,11 @@ def run_features(
     reducers, held_MB, training = len(scenario.reducers), held_bytes(scenario.trace) / _MB, scenario.training
     tensors = 0 if training is None else len(training.profile.tensors)
     layers = len(scenario.target.layers) if isinstance(scenario.target, Model) else tensors
-    names = ("gradients", "recorded", "checks", "layers", "widest", "steps", "layer_steps", "buckets")
-    found = {"start": 1.0} | dict.fromkeys((*names, "replayed", "unequal", "contended"), 0.0)
+    others = (*ONCE, "buckets", "replayed", "unequal", "contended")
+    found = {"start": 1.0, "reducers": 1.0 * reducers * len(counts)} | dict.fromkeys(others, 0.0)
     for ranks in counts:
-        by_few = scenario.by_recorded_ranks(ranks)
         found["gradients"] += ranks * held_MB / 1e3
-        for few, item in ((few, item) for few, items in by_few.items() for item in items):
+        for few, item in ((few, item) for few, items in scenario.by_recorded_ranks(ranks).items() for item in items):
             found["recorded"] += few * held_MB / 1e3
             found["steps"] += few * (item.reducer.period - 1) / 1e3
             found["layer_steps"] += few * (item.reducer.period - 1) * layers / 1e6
@@ -107,7 +106,9 @@ def _replayed_exchanges(
     scenario: ReducerScenario, training: TrainingIteration, ranks: int, searched: int
 ) -> Iterator[tuple[str, float]]:
     """Yield the feature and the exchanges of each reducer's replays; more where so many are ``searched`` for rates."""
+    from s2sim.reducers.rank import Reducer
     from s2sim.reducers.systems.dense import summed_dtype
+    from s2sim.reducers.wrappers.wrapper import Wrapper, unwrap_all
     from s2sim.simulation.bucketing.sharded import ShardedDiscipline
     from s2sim.simulation.faults.fault import straggler_delays
 
@@ -118,13 +119,13 @@ def _replayed_exchanges(
         sharded, exchanges = True, exchanges * (1 + 2 * training.accumulate)  # With all-gathers of parameters
         in_groups = bool(discipline.groups(scenario.healthy(ranks).node_of_rank.tolist()))
     others = max(1, len(scenario.reducers) - 1)
-    for own, item in zip(scenario.reducers, scenario.reducers_on(ranks), strict=True):
+    for item in scenario.reducers:
         share = min(1.0, searched if item.reducer.traits.baseline else searched / others)
         # Groups of ranks that exchange beside collectives of all ranks share links with these.
-        beside = own.reducer != item.reducer or (in_groups and summed_dtype(item.reducer) is None)
-        unlike = unequal or not item.reducer.size_only
+        placed = any(type(each).placed not in (Reducer.placed, Wrapper.placed) for each in unwrap_all(item.reducer))
+        beside = placed or (in_groups and summed_dtype(item.reducer) is None)
         # One rank stands for all unless they compute or send unequally, or share links.
-        name = "contended" if sharded and beside else "unequal" if unlike else "replayed"
+        name = "contended" if sharded and beside else "unequal" if unequal or not item.reducer.size_only else "replayed"
         yield name, (_ALWAYS + _SEARCH * share) * exchanges * (1 if name == "replayed" else ranks)
 
 
