@@ -252,7 +252,7 @@ def _frontier(base: RunSpec, runs: advice.Runs, changes: Changes) -> Advice:
     several = format_number_of(len(cells), "cell")
     line = f"{several} of {len(known)} are bettered by none in time, error and price together."
     notes = [f"a Sobol sample of {len(points)} of {ways.networks()} clusters: others may be better"] if sampled else []
-    unsure = dict.fromkeys(cell.reducer for cell in cells if cell.feedback and base.max_error is None)
+    unsure = dict.fromkeys(cell.reducer for cell in cells if cell.feedback)
     notes += [f"training has to tell whether error feedback allows {enumerate_words([*unsure])}"] if unsure else []
     return _advice("frontier", base, [line], cells, ways.count, runs, changes.currency, notes)
 

@@ -210,7 +210,7 @@ class Combinations:
 
     def conditional(self, cell: AdviceCell) -> bool:
         """Return whether more has to hold than what is simulated: an assumption, or what training has to confirm."""
-        return cell.assumes is not None or (cell.feedback and self.as_it_is.max_error is None)
+        return cell.assumes is not None or cell.feedback
 
 
 def is_of_reducers(change: Change) -> bool:

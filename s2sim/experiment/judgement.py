@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from decimal import ROUND_CEILING, Context
 from math import inf, isclose
 from typing import NamedTuple
 
@@ -84,13 +85,12 @@ def _explain(
 
 
 def _round_up(error: float) -> float:
-    """Return an error to two digits, of which it is no more.
+    """Return the least error of two digits that is no less.
 
-    >>> _round_up(0.000231)
-    0.00024
+    >>> _round_up(0.000231), _round_up(0.801), _round_up(0.1)
+    (0.00024, 0.81, 0.1)
     """
-    rounded = float(f"{error:.2g}")
-    return rounded if rounded >= error else float(f"{error * 1.05:.2g}")
+    return float(Context(prec=2, rounding=ROUND_CEILING).create_decimal(repr(error)))
 
 
 def _lost_to(

@@ -23,7 +23,7 @@ from s2sim.reducers.measure import Error
 from s2sim.reducers.script import Recording, count_rounds, payload_bytes
 from s2sim.seeds import named_generator
 from s2sim.simulation.bucketing.policy import merge_recordings
-from s2sim.simulation.bucketing.sharded import Groups, ShardedDiscipline, check_takes_shards, shard_recording
+from s2sim.simulation.bucketing.sharded import Groups, ShardedDiscipline, shard_recording
 from s2sim.simulation.run import Replay
 from s2sim.topology.cluster import Cluster
 from s2sim.uncertainty.interval import Band, band_of_draws, errors_known, interval_of, run_class, shipped_factors
@@ -111,7 +111,6 @@ def record(
 
 def _shard_record(item: RecordedReducer, groups: Groups) -> RecordedReducer:
     """Return what ranks with shards do, see `shard_recording`."""
-    check_takes_shards(item.recording.steps, item.reducer.traits.estimates)
     known = {id(each.recording): shard_recording(each.recording, groups) for each in item.exchange}
     exchange = tuple(replace(each, recording=known[id(each.recording)]) for each in item.exchange)
     shards = all(known[id(each.recording)] is not each.recording for each in item.exchange)

@@ -195,9 +195,10 @@ class IntervalRobustness:
         >>> IntervalRobustness((("union", 0.6), ("fp16", 0.4))).qualifier("union")
         'Probably '
         """
-        if self.decides(name):
-            return ""
-        return "Probably " if name == self.shares[0][0] else "Too close to decide; by predicted times "
+        first, share = self.shares[0]
+        if first == name:
+            return "" if self.decides(name) else "Probably "
+        return f"{'Too close to decide; by' if share < _SURE else 'By'} predicted times "
 
     def sentence(self, name: str, decision: Decision = "use") -> str:
         """Return what that says of an answer, or of leaving it undecided, where ``name`` is that of the baseline.
@@ -213,12 +214,12 @@ class IntervalRobustness:
         if self.decides(name):
             what = "it stays so" if decision == "undecided" else "this is right"
             return f"as far as the network goes, {what} with a probability {_probability(share)}"
-        close = "too close to decide without a measurement"
+        close = ": too close to decide without a measurement" if self.shares[0][1] < _SURE else ""
         if decision != "use":
             other = next(each for each, _ in self.shares if each != name)
-            return f"compressing pays with a probability {_probability(1 - share)}, most often with {other}: {close}"
+            return f"compressing pays with a probability {_probability(1 - share)}, most often with {other}{close}"
         first, rest = ", ".join(f"{each} {_probability(one)}" for each, one in self.shares[:2]).split(" ", 1)
-        return f"{first} is best with a probability {rest}: {close}"
+        return f"{first} is best with a probability {rest}{close}"
 
 
 def _probability(share: float) -> str:

@@ -40,7 +40,15 @@ class Halved:
 
 
 @pytest.mark.parametrize(
-    "text", ["fp16", "fp8", "top-k:density=0.1", "count-sketch", "peeled-sketch:keys=2000,bound=100", "bitmap"]
+    "text",
+    [
+        "fp16",
+        "fp8",
+        "top-k:density=0.1",
+        "count-sketch:rows=3,columns=99",
+        "peeled-sketch:keys=2000,bound=100",
+        "bitmap",
+    ],
 )
 def test_what_arrives_is_decoded_rank_by_rank_or_once(text):
     vectors = [example_vector(900, seed=seed) for seed in range(RANKS)]

@@ -103,7 +103,7 @@ def _make_possible(texts: Sequence[str], *, optional: bool = False) -> tuple[lis
             errors[text] = error
             continue
         if optional and reducer.needs_parts:
-            errors[text] = OptionError(f"{text} is as its parts are: name it with {reducer.needs_parts}")
+            errors[text] = OptionError(f"{text} alone says nothing: name it with {reducer.needs_parts}")
         else:
             made.append(ReducerSpec(text, reducer, optional))
     return made, errors

@@ -29,7 +29,7 @@ def _codec(text: str) -> Codec:
 class Coded(Reducer):
     """A codec of ``s2sim list codecs`` or of a plug-in, of which this makes a reducer without another line.
 
-    Written ``coded:codec=count-sketch:rows=3;cells=100``: the codec's option string with ``;`` where others have ``,``.
+    Written ``coded:codec=count-sketch:rows=3;columns=9``: the codec's option string with ``;`` where others have ``,``.
     Arrays that the codec gathers are decoded rank by rank and added up; others are all-reduced and decoded once. The
     GPU is charged as for a simple quantiser: a pass that reads all elements, one that writes the arrays, and one a
     payload that adds what it stands for. How much a codec gathers is taken to depend on data, for which hosts wait.
