@@ -17,7 +17,7 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
 from s2sim.experiment.choice import Candidate
 from s2sim.experiment.prediction import choice_factors
-from s2sim.experiment.robustness import interval_robustness
+from s2sim.experiment.robustness import IntervalRobustness, interval_robustness
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
@@ -263,6 +263,10 @@ def test_the_answer_is_chosen_anew_with_each_draw_of_what_rows_share():
     assert apart.sentence("union").startswith("union is best with a probability of 75%, dense of 25%: too close")
     assert (shared.qualifier("union"), apart.qualifier("union")) == ("", "Probably ")
     assert apart.qualifier("dense").startswith("Too close to decide")
+    # Where the draws agree on another one, nothing is close.
+    against = IntervalRobustness((("fp16", 0.95), ("union", 0.05)))
+    assert against.qualifier("union") == "By predicted times "
+    assert against.sentence("union") == "fp16 is best with a probability of 95%, union of 5%"
     told = apart.sentence("dense", "undecided")
     assert told.startswith("compressing pays with a probability of 75%, most often with union: too close to decide")
     assert interval_robustness([FakeRow("dense", None), FakeRow("union", None)], candidates, None) is None
