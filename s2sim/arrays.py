@@ -1,6 +1,7 @@
 """Names for the arrays that most signatures are made of, and tables of the sizes between ranks."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate, pairwise
 from typing import Any, TypeAlias, cast
 
 import numpy as np
@@ -14,6 +15,11 @@ Floats32: TypeAlias = NDArray[np.float32]
 Words: TypeAlias = NDArray[np.uint32]
 Bits: TypeAlias = NDArray[np.uint8]
 Ints16: TypeAlias = NDArray[np.int16]
+
+
+def split_sizes(array: Array, sizes: Iterable[int]) -> list[Array]:
+    """Return consecutive parts of an array, views of so many elements each."""
+    return [array[start:stop] for start, stop in pairwise(accumulate(sizes, initial=0))]
 
 
 class BlockTable:

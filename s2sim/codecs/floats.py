@@ -229,20 +229,20 @@ def _decode_table(form: Float8) -> Floats32:
     return np.concatenate([values, -values])
 
 
-def full_range_scale(vector: Floats32, form: Float8) -> np.float32:
-    """Return the number by which a tensor is divided so that its largest magnitude is that of the type.
+def full_range_scale(largest: Floats32 | np.float32, form: Float8) -> Any:
+    """Return the numbers by which tensors are divided so that their largest magnitudes, float32, are that of the type.
 
     Never zero, nor so large that a product with the type's largest value overflows.
 
-    >>> float(full_range_scale(np.array([1.0, -896.0], np.float32), "e4m3"))
+    >>> float(full_range_scale(np.float32(896), "e4m3"))
     2.0
     """
     most = np.nextafter(np.float32(np.finfo(np.float32).max / LARGEST_FLOAT8[form]), np.float32(0))
-    return np.float32(np.clip(np.abs(vector).max(initial=0.0) / np.float32(LARGEST_FLOAT8[form]), _MIN_SCALE, most))
+    return np.clip(largest / np.float32(LARGEST_FLOAT8[form]), _MIN_SCALE, most)
 
 
-def encode_scaled(vector: Floats32, scale: np.float32, form: Float8) -> Bits:
-    """Return a tensor divided by its `full_range_scale`, in eight bits; quotients that are rounded up stay in range."""
+def encode_scaled(vector: Floats32, scale: np.float32 | Floats32, form: Float8) -> Bits:
+    """Return elements over their `full_range_scale`, in eight bits; quotients that are rounded up stay in range."""
     largest = np.float32(LARGEST_FLOAT8[form])
     return to_float8(np.clip(vector / scale, -largest, largest), form)
 
@@ -262,7 +262,7 @@ class Float8Codec(DescribedCodec):
 
     def encode(self, array: Floats32) -> Payload:
         vector = float32_vector(array, self.name)
-        scale = full_range_scale(vector, self.form)
+        scale = full_range_scale(np.abs(vector).max(initial=0.0), self.form)
         return Payload.of(self, len(vector), scale=np.array([scale]), codes=encode_scaled(vector, scale, self.form))
 
     def decode(self, payload: Payload) -> Floats32:

@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from s2sim.arrays import split_sizes
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import choose_library
@@ -152,7 +153,7 @@ class Members:
         out = data.new_empty(sum(received))
         work = self.handle.alltoall_base(out, data, received, sent)
         dtype = blocks[0].dtype
-        return AsyncWork((work,), lambda: np.split(self.array(out, dtype), np.cumsum(received)[:-1]))
+        return AsyncWork((work,), lambda: split_sizes(self.array(out, dtype), received))
 
     def broadcast(self, data: NDArray[Any], root: int) -> AsyncWork[NDArray[Any]]:
         """Pass the root's array to all; the others give one as long."""

@@ -9,7 +9,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Ints
+from s2sim.arrays import Ints, split_sizes
 from s2sim.codecs.floats import BFLOAT16, NARROW, narrow, widen
 from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand
@@ -107,8 +107,7 @@ def reduce_arrays(
         begin = sum(sizes[: members.index])
         return members.all_reduce(data, op).then(lambda whole: whole[begin : begin + sizes[members.index]])
     if entry.does == "reduces":
-        owned = np.split(data, np.cumsum(sizes)[:-1])
-        flights = [members.reduce(part, op, owner) for owner, part in enumerate(owned)]
+        flights = [members.reduce(part, op, owner) for owner, part in enumerate(split_sizes(data, sizes))]
         return AsyncWork(tuple(work for flight in flights for work in flight.works), flights[members.index].finish)
     if entry.does not in ("as_asked", "carried"):
         raise S2SimError(f"{members.library.name} executes {kind} as {entry.does}, which no process does")

@@ -152,15 +152,18 @@ class Recording:
     @cached_property
     def before_gradient(self) -> "Recording":
         """What ranks do before they need the gradient, and the wait for its collectives."""
-        early = {rank: _before_gradient(self.scripts[rank]) for rank in dict.fromkeys(self.representatives)}
-        return replace(self, scripts=tuple(early[rank] for rank in self.representatives))
+        found = {rank: split_at_gradient(self.scripts[rank])[0] for rank in dict.fromkeys(self.representatives)}
+        for rank, part in found.items():
+            found[rank] = part and (*part, Wait(tuple(step.call for step in part if isinstance(step, Post))))
+        return replace(self, scripts=tuple(found[rank] for rank in self.representatives))
 
 
-def _before_gradient(script: Script) -> Script:
+def split_at_gradient(script: Script) -> tuple[Script, Script]:
+    """Return the parts of a script before and after it needs the gradient."""
     if AwaitGradient() not in script:
-        return ()
-    part = script[: script.index(AwaitGradient())]
-    return (*part, Wait(tuple(step.call for step in part if isinstance(step, Post))))
+        return (), script
+    place = script.index(AwaitGradient())
+    return script[:place], script[place + 1 :]
 
 
 def all_alike(recording: Recording) -> bool:

@@ -71,6 +71,16 @@ class Plan:
         return (self.lowered[call].kinds, self.buckets and self.buckets[call]) if self.groups else call
 
     @property
+    def launched(self) -> Hashable:
+        """What is equal for plans that launch the same, whatever was asked for and why."""
+        return (
+            tuple((each.steps, each.after, each.ranks) for each in self.lowered),
+            self.groups,
+            self.in_flight,
+            self.profile,
+        )
+
+    @property
     def host_syncs(self) -> int:
         """Number of waits of the busiest rank's host for the GPU due to the library."""
         by_group: Counter[tuple[int, ...]] = Counter()

@@ -3,12 +3,12 @@
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain, islice
+from itertools import chain, compress, islice
 from typing import Literal, Self, TypeAlias
 
 import numpy as np
 
-from s2sim.arrays import Array, Bits, Floats32
+from s2sim.arrays import Array, Bits, Floats32, split_sizes
 from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.reducers import gpu_cost as cost
@@ -45,8 +45,7 @@ def from_layer_vectors(vectors: Sequence[Floats32], like: Gradient) -> Gradient:
 
 def from_flat_vector(vector: Floats32, like: Gradient) -> Gradient:
     """Return the gradient of dense layers with these elements; the inverse of `flat_vector`."""
-    ends = np.cumsum([layer.size for layer in like.layers], dtype=np.int64)
-    return from_layer_vectors(np.split(vector, ends[:-1]) if len(ends) else [], like)
+    return from_layer_vectors(split_sizes(vector, (layer.size for layer in like.layers)), like)
 
 
 Message: TypeAlias = tuple[Array, ...]
@@ -97,6 +96,19 @@ class Gathered(_SumsEncodedAgain):
     def add(self, message: Message, total: Floats32) -> None:
         """Add the decoded values of a message to ``total``, float32 of shape (n,), n > 0."""
         np.add(total, self.decode(message, len(total)), out=total)
+
+    def encode_each(self, vectors: Sequence[Floats32], random: np.random.Generator) -> list[Message]:
+        """Return the messages of some vectors, none of them empty, as `encode` does one after another."""
+        return [self.encode(vector, random) for vector in vectors]
+
+    def decode_each(self, messages: Sequence[Message], sizes: Sequence[int]) -> list[Floats32]:
+        """Return the vectors of some messages, none of them empty, as `decode` does one after another."""
+        return list(map(self.decode, messages, sizes))
+
+    def add_each(self, messages: Sequence[Message], totals: Sequence[Floats32]) -> None:
+        """Add the vectors of some messages, none of them empty, each to a total of its own, as `add` does."""
+        for message, total in zip(messages, totals, strict=True):
+            self.add(message, total)
 
     def off(self, message: Message, elements: int) -> float | None:
         """Return a bound on the difference of an element from its decoded value; None if not known."""
@@ -232,7 +244,9 @@ class Gathered(_SumsEncodedAgain):
             nothing = tuple(array[:0] for array in self.encode(np.zeros(1, np.float32), random))
         # Vectors of one length have messages of one length, which is all that a rank for shapes reads.
         encoded = {len(vector): vector for vector in vectors} if _for_shapes(rank) else dict(enumerate(vectors))
-        known = {key: self.encode(vector, random) if len(vector) else nothing for key, vector in encoded.items()}
+        filled = [key for key, vector in encoded.items() if len(vector)]
+        known = dict.fromkeys(encoded, nothing)
+        known.update(zip(filled, self.encode_each([encoded[key] for key in filled], random), strict=True))
         messages = [known[len(vector) if _for_shapes(rank) else place] for place, vector in enumerate(vectors)]
         rank.work(self.encode_work(sum(map(len, vectors)), _bytes_of(messages)))
         return tuple(messages)
@@ -243,17 +257,15 @@ class Gathered(_SumsEncodedAgain):
 
     def decode_all(self, messages: Sequence[Message], sizes: Sequence[int]) -> list[Floats32]:
         """Return the decoded vectors of one rank's messages."""
-        pairs = zip(messages, sizes, strict=True)
-        return [self.decode(message, size) if size else np.empty(0, np.float32) for message, size in pairs]
+        parts = iter(self.decode_each(list(compress(messages, sizes)), list(filter(None, sizes))))
+        return [next(parts) if size else np.empty(0, np.float32) for size in sizes]
 
     def _sum(self, messages: Sequence[Sequence[Message]], sizes: Sequence[int]) -> list[Floats32]:
         """Return the sums over ranks, in their order, in float32; `S2SimError` if one overflows."""
         totals = [np.zeros(size, np.float32) for size in sizes]
         with refuse_overflow():
             for own in messages:
-                for total, message in zip(totals, own, strict=True):
-                    if len(total):
-                        self.add(message, total)
+                self.add_each(list(compress(own, sizes)), list(compress(totals, sizes)))
         return totals
 
     def _bounds(self, messages: Sequence[Sequence[Message]], sizes: Sequence[int]) -> tuple[float, ...] | None:

@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeAlias
 
 import numpy as np
 
-from s2sim.arrays import Array, Bits, Ints
+from s2sim.arrays import Array, Bits, Ints, split_sizes
 from s2sim.codecs.bitmap import N, bitmap_bytes, pack_positions, unpack_positions
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import S2SimError
@@ -33,8 +33,8 @@ def pack_support(tables: Sequence[RowSparse]) -> Bits:
 
 def unpack_support(bits: Bits, like: Sequence[RowSparse]) -> Tables:
     """Return tables of the shapes of others with the rows of `pack_support`, but without values."""
-    ends = np.cumsum([bitmap_bytes(table.shape[0]) for table in like], dtype=np.int64)
-    pairs = zip(np.split(bits, ends[:-1]), [table.shape for table in like], strict=True)
+    shapes = [table.shape for table in like]
+    pairs = zip(split_sizes(bits, (bitmap_bytes(shape[0]) for shape in shapes)), shapes, strict=True)
     return [rows_without_values(unpack_positions(part, shape[0]), shape) for part, shape in pairs]
 
 

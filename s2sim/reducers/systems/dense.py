@@ -7,7 +7,7 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Array, Floats32
+from s2sim.arrays import Array, Floats32, split_sizes
 from s2sim.codecs import bits, quantize
 from s2sim.codecs.floats import NARROW, Float8, encode_scaled, from_float8, full_range_scale, narrow, widen
 from s2sim.errors import OptionError, S2SimError
@@ -172,13 +172,30 @@ class Fp8(gathered.Gathered):
     aggregate: gathered.Aggregate = "two-phase"
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
-        scale = full_range_scale(vector, self.form)
-        return np.array([scale]), encode_scaled(vector, scale, self.form)
+        return self.encode_each([vector], random)[0]
+
+    def encode_each(self, vectors: Sequence[Floats32], random: np.random.Generator) -> list[gathered.Message]:
+        """Return the scale and the codes of each vector; of all at once, as chunks are many and short."""
+        if not vectors:
+            return []
+        values, counts = np.concatenate(vectors), list(map(len, vectors))
+        first = np.cumsum([0, *counts[:-1]], dtype=np.int64)
+        scales = full_range_scale(np.maximum.reduceat(np.abs(values), first), self.form)
+        codes = encode_scaled(values, scales.repeat(counts), self.form)
+        return [(scales[i : i + 1], part) for i, part in enumerate(split_sizes(codes, counts))]
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
-        scale, codes = message
-        values: Floats32 = from_float8(codes, self.form) * scale[0]
-        return values
+        return self.decode_each([message], [elements])[0]
+
+    def decode_each(self, messages: Sequence[gathered.Message], sizes: Sequence[int]) -> list[Floats32]:
+        if not messages:
+            return []
+        scales, codes = map(np.concatenate, zip(*messages, strict=True))
+        return split_sizes(from_float8(codes, self.form) * scales.repeat(sizes), sizes)
+
+    def add_each(self, messages: Sequence[gathered.Message], totals: Sequence[Floats32]) -> None:
+        for total, values in zip(totals, self.decode_each(messages, list(map(len, totals))), strict=True):
+            np.add(total, values, out=total)
 
 
 @dataclass(slots=True)

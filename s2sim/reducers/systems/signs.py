@@ -351,8 +351,8 @@ class ZeroOneAdam(OneBitAdam):
         m, before = _moved(self.m, g, self.beta1), np.zeros_like(g) if self.u is None else self.u
         self.m, self.u, self.local_steps = m, before + m, self.local_steps + 1
         rank.work(cost.add(2 * len(g)))
-        alone = self.step(m, gradient)
         if t % min(2 ** (frozen // self.local_step_scaler), self.local_step_clipper):
+            alone = self.step(m, gradient)
             return Reduced(alone, sent=lambda: alone)
         u_bar = yield from self.one_bit_mean(rank, self.u, gradient)
         self.m, self.u, self.local_steps = u_bar / np.float32(self.local_steps), None, 0

@@ -8,7 +8,7 @@ from typing import ClassVar, Literal, Self
 
 import numpy as np
 
-from s2sim.arrays import Array, Bits, Floats32, Ints
+from s2sim.arrays import Array, Bits, Floats32, split_sizes
 from s2sim.codecs.bits import pack_integers, unpack_integers
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.codecs.quantize import from_levels, to_levels
@@ -55,10 +55,10 @@ class QgZ(Reducer):
         if nodes.single or not nodes.equal:
             nodes = NodeMembership((tuple(range(rank.size)),))
         sizes = np.diff(script.chunk_bounds(len(vector), rank.size))
-        parts = _split(vector, sizes)
+        parts = split_sizes(vector, sizes)
         local = rank if len(nodes.members) == 1 else rank.subgroup(nodes.mates(rank.index))
         owners = np.array([nodes.peers(place) for place in range(local.size)])
-        blocks = _split(np.concatenate([parts[owner] for owner in owners.flat]), sizes[owners].sum(axis=1))
+        blocks = split_sizes(np.concatenate([parts[owner] for owner in owners.flat]), sizes[owners].sum(axis=1))
         lengths = list(map(len, blocks))
         exchanged = self._exchange(local, blocks, cost.VALUE_BYTES * len(vector), "parts in nodes")
         # Other ranks run before this one goes on.
@@ -67,7 +67,7 @@ class QgZ(Reducer):
         total, lost = sums, np.zeros_like(sums)
         if len(nodes.members) > 1:
             peers = rank.subgroup(owners[local.index].tolist())
-            split = _split(sums, sizes[owners[local.index]])
+            split = split_sizes(sums, sizes[owners[local.index]])
             again, total, arrived = yield from self._exchange(peers, split, arrived, "parts between nodes")
             lost = sums - np.concatenate(list(map(self._decode, again, map(len, split))))
         rank.work(cost.add_codes(len(total), len(nodes.members), arrived))  # One kernel a node
@@ -79,7 +79,7 @@ class QgZ(Reducer):
             """Return what others decode of this rank, less what is lost of the sums that it has taken."""
             decoded = list(map(self._decode, own, lengths))
             decoded[local.index] -= lost
-            found = dict(zip(owners.flat, _split(np.concatenate(decoded), sizes[owners.flat]), strict=True))
+            found = dict(zip(owners.flat, split_sizes(np.concatenate(decoded), sizes[owners.flat]), strict=True))
             found[rank.index] -= total - widen(mean) * np.float32(rank.size)
             return from_flat_vector(np.concatenate([found[owner] for owner in range(rank.size)]), gradient)
 
@@ -110,10 +110,6 @@ class QgZ(Reducer):
         scales, codes = np.split(message, [cost.VALUE_BYTES * -(-elements // self.block)])
         numbers = unpack_integers(codes, self.bits, elements)
         return from_levels(numbers, scales.view(np.float32), self.block, 1 << (self.bits - 1))
-
-
-def _split(vector: Floats32, sizes: Ints) -> list[Floats32]:
-    return np.split(vector, np.cumsum(sizes)[:-1])
 
 
 @dataclass(slots=True)
@@ -181,7 +177,8 @@ class THC(Reducer):
         signs = rank.replicated(lambda: named_generator(rank.seed, "thc").choice(np.array([-1, 1], np.float32), n))
         powers = [k for k in range(_POWERS)[::-1] if n >> k & 1] or [0]
         sizes, norms = np.left_shift(1, powers), np.zeros(_POWERS)  # As many are sent for any n
-        norms[powers] = [np.sqrt(np.square(v, dtype=np.float64).sum()) for v in _split(flat_vector(gradient, n), sizes)]
+        parts = split_sizes(flat_vector(gradient, n), sizes)
+        norms[powers] = [np.sqrt(np.square(v, dtype=np.float64).sum()) for v in parts]
         rank.work(script.Work("encode", cost.VALUE_BYTES * n))
         largest = rank.all_reduce(norms, "max", label="largest norms")
         rank.work(script.Work("encode", 2 * cost.VALUE_BYTES * n * _PASSES, launches=_PASSES))
@@ -189,7 +186,7 @@ class THC(Reducer):
 
         random = named_generator(rank.seed, "thc", rank.step, rank.index)
         # Not more than a byte an element while other ranks run.
-        turned = map(_rotate, _split(flat_vector(gradient, n) * signs, sizes))
+        turned = map(_rotate, split_sizes(flat_vector(gradient, n) * signs, sizes))
         codes = np.concatenate([_to_codes(vector, unit, random) for vector, unit in zip(turned, units, strict=True)])
         rank.work(cost.write_codes(n, n * _BITS // 8))
 
@@ -209,7 +206,7 @@ class THC(Reducer):
         rank.work(script.Work("decode", 2 * cost.VALUE_BYTES * n * _PASSES, launches=_PASSES))
 
         def decode(summed: Array, count: int) -> Gradient:
-            values = _split(summed.astype(np.float32) / np.float32(count) - np.float32(g / 2), sizes)
+            values = split_sizes(summed.astype(np.float32) / np.float32(count) - np.float32(g / 2), sizes)
             vectors = [_rotate(vector * np.float32(unit)) for vector, unit in zip(values, units, strict=True)]
             return from_flat_vector((np.concatenate(vectors) * signs)[: gradient.size], gradient)
 

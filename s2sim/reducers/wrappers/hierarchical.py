@@ -8,7 +8,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from s2sim.arrays import Array
+from s2sim.arrays import Array, split_sizes
 from s2sim.codecs.floats import round_to_dtype, widen
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, add, average, stored, subtract
@@ -120,8 +120,9 @@ def _interleaved(
 
 
 def _unpacked(values: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    ends = np.cumsum([prod(shape) for shape in shapes], dtype=np.int64)
-    return [widen(array).reshape(shape) for array, shape in zip(np.split(values, ends[:-1]), shapes, strict=True)]
+    return [
+        widen(part).reshape(shape) for part, shape in zip(split_sizes(values, map(prod, shapes)), shapes, strict=True)
+    ]
 
 
 def _tables(parts: Sequence[Gradient]) -> list[RowSparse]:

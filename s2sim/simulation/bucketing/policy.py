@@ -11,7 +11,17 @@ import numpy as np
 from s2sim.arrays import Ints, Mask
 from s2sim.files import own_tables
 from s2sim.options import Described, build, option_text, split_option_string
-from s2sim.reducers.script import AwaitGradient, Call, Post, Recording, Script, Step, Wait, join_recordings
+from s2sim.reducers.script import (
+    AwaitGradient,
+    Call,
+    Post,
+    Recording,
+    Script,
+    Step,
+    Wait,
+    join_recordings,
+    split_at_gradient,
+)
 from s2sim.registry import Catalogue, Registry
 
 Exchange: TypeAlias = Callable[[int], int]
@@ -173,14 +183,6 @@ def merge_recordings(exchange: Sequence[BucketExchange]) -> Recording:
         scripts.append(cache[key])
     buckets = tuple(number for number, each in enumerate(exchange) for _ in each.recording.calls)
     return Recording(tuple(calls), tuple(scripts), max(each.recording.steps for each in exchange), buckets)
-
-
-def split_at_gradient(script: Script) -> tuple[Script, Script]:
-    """Return the parts of a script before and after it needs the gradient."""
-    if AwaitGradient() not in script:
-        return (), script
-    place = script.index(AwaitGradient())
-    return script[:place], script[place + 1 :]
 
 
 def _split_at_waits(script: Script, first_call: int) -> list[Script]:
