@@ -159,6 +159,8 @@ class HookState:
             for note in hook_notes(placed):
                 warnings.warn(note, S2SimWarning, stacklevel=2)
         self._exchange = BucketExchanger(self._layout, placed, members, seed)
+        # Its first reduction is itself a callback at the end of backward, behind which no other has its turn.
+        self._settles_at_once = bool(getattr(model, "static_graph", False))
         self._names = {id(parameter): name for name, parameter in self._layout.parameters.items()}
         self._thread = ThreadPoolExecutor(1, "s2sim-hook")
         self._last: Future[None] | None = None
@@ -214,7 +216,9 @@ class HookState:
         else:
             handed = PendingGradients(tensors, finished, future.set_exception, _event(buffer))
             self._submit(handed, last=bucket.is_last())
-        if bucket.is_last():
+        if bucket.is_last() and self._settles_at_once:
+            self._settle()
+        elif bucket.is_last():
             # Before DistributedDataParallel reads the futures, of which it changes the errors.
             engine = torch.autograd.Variable._execution_engine  # noqa: SLF001  (its own way to end backward)
             engine.queue_callback(self._settle)

@@ -166,7 +166,8 @@ def cases(rank, plain):
     tables = train(rank, "union", model=lambda: Model(sparse=True))[0]
     far["gradients of embeddings as sparse tensors"] = difference(tables, plain)
     far["views of buckets"] = difference(train(rank, "union", ddp={"gradient_as_bucket_view": True})[0], plain)
-    far["static graph"] = difference(train(rank, "union", ddp={"static_graph": True})[0], plain)
+    for spec in ("union", "dense"):
+        far[f"static graph, {spec}"] = difference(train(rank, spec, ddp={"static_graph": True})[0], plain)
     far["other buckets"] = difference(train(rank, "union", bucket_bytes=600)[0], plain)
     far["named tables"] = difference(train(rank, "union", sparse=["table.weight", "third.bias"])[0], plain)
 

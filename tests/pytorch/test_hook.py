@@ -108,7 +108,8 @@ def test_time_in_reductions_is_counted(values):
     [
         "gradients of embeddings as sparse tensors",
         "views of buckets",
-        "static graph",
+        "static graph, union",
+        "static graph, dense",
         "named tables",
         "other buckets",
         "unused parameters",
