@@ -1,12 +1,13 @@
 """The comparison of reducers: resolve the spec, record, predict, search for break-even, compare."""
 
+import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from math import ceil, log
 from typing import Any
 
-from s2sim.errors import OptionError, S2SimError
+from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.break_even import scan_rates
 from s2sim.experiment.choice import judged_time_s
 from s2sim.experiment.cluster_spec import accept_fields_of, merged_overrides
@@ -251,11 +252,14 @@ def resolve_checked(spec: RunSpec) -> ReducerScenario:
     if len(spec.topologies) > 1:
         raise OptionError(f"--topology {spec.topology}: s2sim.run takes one topology, s2sim.run_topologies several")
     scenario = resolve_run(spec)
-    for workers in spec.workers:
-        cluster = scenario.cluster(scenario.ranks_of(workers))
-        if scenario.training is not None and isinstance(scenario.training.discipline, ShardedDiscipline):
+    clusters = [scenario.cluster(scenario.ranks_of(workers)) for workers in spec.workers]
+    if scenario.training is not None and isinstance(scenario.training.discipline, ShardedDiscipline):
+        for cluster in clusters:
             # Nodes that its options do not fit are refused before anything runs.
             scenario.training.discipline.groups(cluster.node_of_rank.tolist())
+        if scenario.training.discipline.within_nodes and all(cluster.nodes_used == 1 for cluster in clusters):
+            text = f"--discipline {spec.discipline}: what it divides within nodes changes nothing here"
+            warnings.warn(f"{text}: one node has all workers", S2SimWarning, stacklevel=2)
     scenario.warn_of_idle_overrides(scenario.ranks_of(max(spec.workers)))
     if spec.steps == 1:
         warn_of_later_options(scenario.reducers, what="a run")

@@ -10,7 +10,7 @@ from s2sim.arrays import Ints
 from s2sim.errors import OptionError, S2SimError
 from s2sim.options import Size
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.script import Call, Post, Recording, Script, Step, Wait, Work, chunk_bounds, recording_bytes
+from s2sim.reducers.script import Call, Post, Recording, Script, Step, Wait, Work, recording_bytes
 from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, Discipline, Exchange, ReadyTensors, fill_buckets
 
 Groups: TypeAlias = tuple[tuple[int, ...], ...]
@@ -224,7 +224,7 @@ def _by_node(nodes: Sequence[int], option: str) -> Groups:
 def _gather_recording(
     elements: int, ranks: int, value_bytes: int, groups: Groups, *, quantised: bool = False
 ) -> Recording:
-    """Return the all-gather of so many parameters, of which each rank of a group has an even part.
+    """Return the all-gather of so many parameters, of which each rank of a group has an equal part, see `_padded`.
 
     Quantised ones take a byte each and a float32 scale a block: each rank quantises its part and restores all.
     """
@@ -232,10 +232,10 @@ def _gather_recording(
     scripts: list[Script] = [()] * ranks
     for number, members in enumerate(groups or ((),)):
         dtype, itemsize = {2: ("bfloat16", 2), 4: ("float32", 4)}[value_bytes]
-        parts = np.diff(chunk_bounds(elements, len(members) or ranks))
+        parts = _padded(elements, len(members) or ranks)
         script: Script = (Post(number), Wait((number,)))
         if quantised:
-            moved = (value_bytes + 1) * np.array([parts.max(initial=0), elements])
+            moved = (value_bytes + 1) * np.array([parts[0], elements])
             script = (Work("encode", int(moved[0]), 2), *script, Work("decode", int(moved[1])))
             parts, dtype, itemsize = parts + cost.VALUE_BYTES * -(-parts // _QUANTISED_BLOCK), "uint8", 1
         sizes = tuple(parts.tolist())
@@ -243,6 +243,11 @@ def _gather_recording(
         for rank in members or range(ranks):
             scripts[rank] = script
     return Recording(tuple(calls), tuple(scripts))
+
+
+def _padded(elements: int, parts: int) -> Ints:
+    """Return the elements of each part, int64 of shape (parts,), as FSDP and DeepSpeed pad them to equal lengths."""
+    return np.full(parts, -(-elements // parts))
 
 
 def check_takes_shards(steps: int, estimates: str = "mean") -> None:
@@ -280,7 +285,7 @@ def shard_recording(recording: Recording, groups: Groups = ()) -> Recording:
         if at not in spreads:
             placed.add(call, at, call.ranks or range(ranks), placed.first)
         elif call.kind == "all_reduce":
-            sizes = tuple(np.diff(chunk_bounds(call.elements[0], parts)).tolist())
+            sizes = tuple(_padded(call.elements[0], parts).tolist())
             scattered = replace(call, kind="reduce_scatter", elements=sizes)
             for members in groups or ((),):
                 placed.add(replace(scattered, ranks=members), at, members or range(ranks), placed.first)

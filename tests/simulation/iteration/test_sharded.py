@@ -9,7 +9,8 @@ import pytest
 from s2sim.cli.main import main
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
-from s2sim.errors import OptionError, S2SimError
+from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.experiment.run import resolve_checked
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.gradient import Gradient
@@ -171,8 +172,11 @@ def test_what_spreads_the_mean_spreads_it_element_by_element(name, ranks):
     spread = [call for call in recording.calls if call.spreads]
     assert spread
     whole_bytes, sharded_bytes = recording_bytes(recording)[0].sum(), recording_bytes(sharded)[0].sum()
-    spread_bytes = 2 * (ranks - 1) * sum(call.elements[0] * call.itemsize for call in spread)
-    assert whole_bytes - sharded_bytes == spread_bytes / 2
+    # Parts are padded to one length, as FSDP and DeepSpeed do: unequal ones would take a reduction each.
+    padded = [-(-call.elements[0] // ranks) * ranks for call in spread]
+    saved = [(2 * call.elements[0] - most) * call.itemsize for call, most in zip(spread, padded, strict=True)]
+    assert whole_bytes - sharded_bytes == (ranks - 1) * sum(saved)
+    assert all(len(set(call.elements)) == 1 for call in sharded.calls if call.kind == "reduce_scatter")
 
 
 @pytest.mark.parametrize("name", ["powersgd", "topk", "union:layers=all", "fp8", "s2:layers=all"])
@@ -237,6 +241,14 @@ def test_options_that_change_nothing_are_refused(text):
 def test_shards_of_a_node_need_several_alike(nodes):
     with pytest.raises(OptionError, match="workers of a node, and here"):
         make_discipline("fsdp:shard=node").groups(nodes)
+
+
+@pytest.mark.parametrize("option", ["secondary=true", "shard=node"])
+def test_that_one_node_divides_nothing_is_said(option):
+    spec = RunSpec("dgx-a100", profile="gpt2", discipline=f"fsdp:{option}", workers=(8,))
+    with pytest.warns(S2SimWarning, match="changes nothing here: one node has all workers"):
+        resolve_checked(spec)
+    resolve_checked(replace(spec, workers=(8, 16)))
 
 
 def run_json(capsys, *options):
