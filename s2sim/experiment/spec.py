@@ -73,7 +73,7 @@ class RunSpec(cluster_spec.ClusterSpec):
     profile: str | None = None
     discipline: str | None = None
     batch: int | None = None
-    accumulate: int = 1
+    accumulate: int | None = None
     streams: int = 1
     host_loop: str | None = None
     compute_cv: float = 0.0
@@ -89,9 +89,9 @@ class RunSpec(cluster_spec.ClusterSpec):
         cluster_spec.check_tuples(self, "workers", "reducers", "instead")
         if self.recorded is not None:
             _take_recorded(self, self.recorded)
-        whole = (self.batch, self.iterations)
+        whole = (self.batch, self.accumulate, self.iterations)
         cluster_spec.check_integer(
-            *self.workers, self.steps, self.accumulate, self.streams, *(each for each in whole if each is not None)
+            *self.workers, self.steps, self.streams, *(each for each in whole if each is not None)
         )
         _check_values(self)
         _check_training(self)

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ from torch import nn
 
 from s2sim.cli.main import main
 from s2sim.errors import OptionError, S2SimError
+from s2sim.experiment.scenario.reducers import resolve_run
+from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.gradient import RowSparse, to_dense
 from s2sim.gradients.read_trace import open_trace
 from s2sim.profiles.read import RecordedJob, load_profile
@@ -102,6 +105,13 @@ def test_gradients_are_those_of_the_loop(tmp_path, mini_batches):
         for name, layer in gradient:
             # Traces keep halves where these do.
             assert np.allclose(to_dense(layer), kept[step - 2][name].numpy(), rtol=2e-3, atol=1e-6)
+
+
+def test_mini_batches_are_as_recorded_unless_given(tmp_path):
+    loop(tmp_path / "mine", mini_batches=3)
+    spec = RunSpec("tcp-10g", workers=(1,), recorded=str(tmp_path / "mine"))
+    found = {given: resolve_run(replace(spec, accumulate=given)).training.accumulate for given in (None, 1, 2)}
+    assert found == {None: 3, 1: 1, 2: 2}
 
 
 def test_a_folder_is_a_run(tmp_path, capsys):

@@ -328,7 +328,7 @@ def resolve_training(spec: RunSpec, where: Scenario, machines: Machines, ranks: 
             f"--discipline {discipline.text}: ranks of one data-parallel group are on nodes as --groups has it: shards "
             "of a node are not known there, take fsdp without shard and secondary"
         )
-    accumulate = spec.accumulate if job is None or spec.accumulate > 1 else job.mini_batches
+    accumulate = spec.accumulate or (1 if job is None else job.mini_batches)
     if accumulate > 1 and not discipline.accumulates:
         raise OptionError(
             f"{accumulate} mini-batches a step: {discipline.name} exchanges the gradients of each, which is not "
