@@ -60,6 +60,11 @@ class ShardedDiscipline(Discipline):
         """Whether anything is divided among the ranks of a node."""
         return False
 
+    @property
+    def scatters(self) -> bool:
+        """Whether an all-reduce of gradients becomes a reduce-scatter."""
+        return True
+
     def groups(self, nodes: Sequence[int]) -> Groups:
         """Return the ranks that divide the states among them; rank r runs on the node ``nodes[r]``."""
         return ()
@@ -175,12 +180,20 @@ class Fsdp(ShardedDiscipline):
 class Zero2(ShardedDiscipline):
     """DeepSpeed's ZeRO stage 2: gradients and optimizer states in shards, parameters whole on every rank.
 
-    Gradients are reduce-scattered in buckets of one size during backward. Once the optimizer has moved each rank's part
+    Gradients are reduce-scattered in buckets of one size during backward, as in the paper; ``allreduce=true`` is the
+    default of DeepSpeed (``use_multi_rank_bucket_allreduce`` in ``stage_1_and_2.py``, read), half as many bytes more.
+    Once the optimizer has moved each rank's part
     of the parameters, all of them are all-gathered, bucket by bucket, and nothing computes meanwhile.
     """
 
     minimums: ClassVar = {"bucket": 1}
     bucket: Size = _ZERO_BUCKET  # Of gradients: ``reduce_bucket_size`` is 5e8 elements, in two bytes each
+    allreduce: bool = False  # Whether buckets are all-reduced, of which each rank keeps its part
+
+    @property
+    def scatters(self) -> bool:
+        """Whether buckets are not all-reduced."""
+        return not self.allreduce
 
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
         """Return buckets in the order of readiness, each closed once it has reached the size."""

@@ -261,7 +261,8 @@ def run_json(capsys, *options):
 
 @pytest.mark.slow
 def test_runs_of_shards(capsys):
-    rows = {text: run_json(capsys, "--workers", "16", "--discipline", text) for text in ("ddp", "fsdp", "zero2")}
+    tried = ("ddp", "fsdp", "zero2", "zero2:allreduce=true")
+    rows = {text: run_json(capsys, "--workers", "16", "--discipline", text) for text in tried}
     parameters = 124_439_808
     states = parameters * (4 + 8 + 4)
     assert rows["ddp"]["dense"]["iteration"]["state_bytes"] == states
@@ -271,6 +272,12 @@ def test_runs_of_shards(capsys):
     # Ring: a reduce-scatter is half of an all-reduce.
     ring = {text: rows[text]["dense"]["bytes_sent_per_rank"] for text in rows}
     assert ring["fsdp"] == pytest.approx(ring["ddp"] / 2, rel=1e-3)
+    assert ring["zero2"] == pytest.approx(ring["ddp"] / 2, rel=1e-3)
+    # DeepSpeed's default sends half as much again, of which the states know nothing.
+    assert ring["zero2:allreduce=true"] == ring["ddp"]
+    one, other = (rows[text]["dense"] for text in ("zero2", "zero2:allreduce=true"))
+    assert all(one["iteration"][key] == other["iteration"][key] for key in ("state_bytes", "parameter_bytes"))
+    assert one["iteration_s"] < other["iteration_s"]
     assert rows["ddp"]["dense"]["iteration"]["parameter_bytes"] == 0
     whole = 2 * parameters * 15 / 16
     assert rows["zero2"]["dense"]["iteration"]["parameter_bytes"] == pytest.approx(whole, rel=1e-4)
