@@ -1,7 +1,7 @@
 """One root for every mistake a user can make; the command line prints its text in one line and exits with 2."""
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 _MOST_LETTERS = 2_000
@@ -65,6 +65,12 @@ def suggest_nearest(name: str, known: Iterable[str]) -> str:
     shown = names if more <= 0 else sorted(difflib.get_close_matches(name, names, _MAX_LISTED, cutoff=0))
     listed = f"known: {', '.join(shown)}{f' and {more} more' if more > 0 else ''}" if names else "none is known"
     return f" (did you mean {close[0]!r}? {listed})" if close else f" ({listed})"
+
+
+def check_known(name: object, known: Collection[str], refusal: str, error: type[S2SimError] = OptionError) -> None:
+    """Raise ``error`` with a refusal and `suggest_nearest` for what is none of ``known``."""
+    if name not in known:
+        raise error(f"{refusal}{suggest_nearest(str(name), known)}")
 
 
 def describe_problems(found: Sequence[Mapping[str, Any]], whole: str, most: int | None = None) -> str:

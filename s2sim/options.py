@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.errors import OptionError, S2SimError, check_known
 from s2sim.registry import Catalogue
 from s2sim.units import parse_size_bytes, parse_time_ps
 
@@ -108,8 +108,7 @@ def build(cls: type[T], options: Mapping[str, str], owner: str, **given: Any) ->
     hints = _hints(cls)
     values = {}
     for key, text in options.items():
-        if key not in fields:
-            raise OptionError(f"{owner} has no option {key!r}{suggest_nearest(key, fields)}")
+        check_known(key, fields, f"{owner} has no option {key!r}")
         values[key] = _convert(text, hints[key], key, owner)
     return cls(**given, **values)
 

@@ -11,7 +11,7 @@ from math import nan
 from types import CodeType
 from typing import Any, TypeVar
 
-from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.errors import OptionError, S2SimError, check_known, suggest_nearest
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps
 
 T = TypeVar("T")
@@ -186,8 +186,7 @@ class Table:
 
     def known(self, name: str) -> str:
         """Return the name of a column; `OptionError` if there is none."""
-        if name not in self.columns:
-            raise OptionError(f"there is no column {name!r}{suggest_nearest(name, self.columns)}")
+        check_known(name, self.columns, f"there is no column {name!r}")
         return name
 
     def is_numeric(self, name: str) -> bool:

@@ -8,7 +8,7 @@ import typer
 from s2sim.cli import INTERRUPTED, output
 from s2sim.cli.options import check_targets
 from s2sim.errors import OptionError
-from s2sim.experiment.spec import CODEC_BASES, CodecBasis, unknown_codec_basis
+from s2sim.experiment.spec import CodecBasis, check_codec_basis
 
 if TYPE_CHECKING:
     from s2sim.claims.paper import PapersResult
@@ -48,8 +48,8 @@ def paper_command(
         if word in names and len(names) > 1:
             raise OptionError(f"{word} stands for itself: name it alone, or papers")
 
-    if codec_as is not None and codec_as not in CODEC_BASES:
-        raise unknown_codec_basis(codec_as)
+    if codec_as is not None:
+        check_codec_basis(codec_as)
     effort = PaperEffort(quick=not full, codec_as=cast("CodecBasis | None", codec_as))
     with output.watching(quiet=quiet) as progress:
         result = run_papers(PAPERS.names() if names == [_ALL] else names, effort, progress)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from s2sim.cli import output
 from s2sim.cli.options import check_targets, command, group
-from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.errors import OptionError, S2SimError, check_known
 from s2sim.experiment.cluster_spec import parse_workers
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.files import user_path
@@ -258,8 +258,7 @@ def _precision(text: str) -> "Precision":
     from s2sim.profiles.profile import Precision
 
     known: dict[str, Precision] = {each: each for each in get_args(Precision)}
-    if text not in known:
-        raise OptionError(f"--precision {text} is none{suggest_nearest(text, known)}")
+    check_known(text, known, f"--precision {text} is none")
     return known[text]
 
 

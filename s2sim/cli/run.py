@@ -7,7 +7,7 @@ import typer
 
 from s2sim.cli import DETAILS, INTERRUPTED, LOWERING, PARETO, VIEWS, output
 from s2sim.cli import options as cli
-from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.errors import OptionError, S2SimError, check_known
 from s2sim.experiment.spec import COMPARED, RunSpec
 from s2sim.files import user_path
 from s2sim.report.format import group_by_workers
@@ -113,8 +113,7 @@ def _run_topologies(spec: RunSpec, json: str | None, *, quiet: bool, force: bool
 def _parse_shown(show: list[str], *, silent: bool) -> frozenset[str]:
     shown = [what.strip() for texts in show for what in texts.split(",")]
     for what in shown:
-        if what not in VIEWS:
-            raise OptionError(f"--show {what} is unknown{suggest_nearest(what, VIEWS)}")
+        check_known(what, VIEWS, f"--show {what} is unknown")
         if silent and what != PARETO:
             raise OptionError(f"--show {what} changes nothing with --quiet or --json -: leave one of them out")
     return frozenset(shown)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import ClassVar, Literal, TypeAlias, get_args
 
-from s2sim.errors import OptionError, suggest_nearest
+from s2sim.errors import OptionError, check_known, suggest_nearest
 from s2sim.experiment import cluster_spec
 
 BASELINES = ("union", "owner-reduce", "gather-rows")
@@ -126,9 +126,9 @@ def _take_recorded(spec: RunSpec, folder: str) -> None:
         object.__setattr__(spec, "gpu", str(codecs))
 
 
-def unknown_codec_basis(text: str) -> OptionError:
-    """Return the error for what is none of `CODEC_BASES`."""
-    return OptionError(f"--codec-as {text} is unknown{suggest_nearest(text, CODEC_BASES)}")
+def check_codec_basis(text: str) -> None:
+    """Raise `OptionError` for what is none of `CODEC_BASES`."""
+    check_known(text, CODEC_BASES, f"--codec-as {text} is unknown")
 
 
 def _check_values(spec: RunSpec) -> None:
@@ -140,8 +140,7 @@ def _check_values(spec: RunSpec) -> None:
         raise OptionError(f"a number of workers stands twice in {','.join(map(str, spec.workers))}")
     if spec.dtype not in (None, *DTYPES):
         raise OptionError(f"--dtype {spec.dtype} is unknown{suggest_nearest(str(spec.dtype), DTYPES)}")
-    if spec.codec_as not in CODEC_BASES:
-        raise unknown_codec_basis(spec.codec_as)
+    check_codec_basis(spec.codec_as)
     if spec.max_error is not None and not 0 <= spec.max_error < 1:
         raise OptionError(
             f"--max-error {spec.max_error} must be at least 0 and below 1: an error of 1 or more never wins anyway"

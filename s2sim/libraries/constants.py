@@ -8,7 +8,7 @@ from math import inf
 from pathlib import Path
 from typing import Any, TypeAlias
 
-from s2sim.errors import TopologyError, suggest_nearest
+from s2sim.errors import TopologyError, check_known, suggest_nearest
 from s2sim.files import data_directory, read_table, read_toml
 from s2sim.topology.quantity import FieldReader, Quantity, read_quantity
 from s2sim.units import parse_size_bytes
@@ -157,8 +157,7 @@ def read_constants(path: Path, own: ConstantOverrides = (), library: str = "nccl
             raise TopologyError(f"{where}: {key} is missing: write {key} = '...'")
     sections = list(dict.fromkeys(field.partition(".")[0] for field in readers))
     for section in content:
-        if section not in sections:
-            raise TopologyError(f"{where}: unknown table [{section}]{suggest_nearest(section, sections)}")
+        check_known(section, sections, f"{where}: unknown table [{section}]", TopologyError)
     values: dict[str, Any] = {
         f"generation.{each}.gpus": _read_names(table, f"generation.{each}.gpus", where)
         for each, table in content.get("generation", {}).items()
@@ -191,8 +190,7 @@ def read_constants(path: Path, own: ConstantOverrides = (), library: str = "nccl
         for each in (tables[pattern.partition(".")[0]] if "*" in pattern else ("",))
     }
     for field in given:
-        if field not in known:
-            raise TopologyError(f"{where}: unknown field {field!r}{suggest_nearest(field, sorted(known))}")
+        check_known(field, known, f"{where}: unknown field {field!r}", TopologyError)
     values |= {field: read(fields, field) for field, read in known.items()}
     values = {field: value for field, value in values.items() if value is not None}
     _check_turned_off(values, tables, where)

@@ -4,7 +4,7 @@ from dataclasses import fields, replace
 from functools import cache
 
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
-from s2sim.errors import OptionError, suggest_nearest
+from s2sim.errors import OptionError, check_known, suggest_nearest
 from s2sim.files import data_directory, is_toml_path, own_tables, read_table
 from s2sim.libraries.constants import HOST_LIBRARIES, load_constants
 from s2sim.libraries.gloo import HostLibraryProfile
@@ -62,8 +62,7 @@ def choose_library(text: str) -> Library:
     library: Library = LIBRARIES.get(name)
     values_of = dict(library.options)
     for key, value in options.items():
-        if key not in values_of:
-            raise OptionError(f"library {name} has no option {key!r}{suggest_nearest(key, values_of)}")
+        check_known(key, values_of, f"library {name} has no option {key!r}")
         if value not in values_of[key] and not (key == TIMING and is_toml_path(value)):
             raise OptionError(f"library {name}: {key}={value} is unknown{suggest_nearest(value, values_of[key])}")
     chosen = {key: options.get(key, values[0]) for key, values in values_of.items()}

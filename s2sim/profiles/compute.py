@@ -3,7 +3,7 @@
 from dataclasses import replace
 from math import isfinite
 
-from s2sim.errors import S2SimError, suggest_nearest
+from s2sim.errors import S2SimError, check_known, suggest_nearest
 from s2sim.files import is_toml_path
 from s2sim.gradients.models import Model, ModelLayer, load_model, model_names
 from s2sim.profiles.profile import (
@@ -131,8 +131,7 @@ def _model_of(file: ProfileFile) -> tuple[Model | None, list[ModelLayer]]:
     layers = {layer.name: layer for layer in model.layers}
     named = {tensor.name for tensor in file.tensors}
     for tensor in file.tensors:
-        if tensor.name not in layers:
-            raise S2SimError(f"tensor {tensor.name!r} is none of {model.name}{suggest_nearest(tensor.name, layers)}")
+        check_known(tensor.name, layers, f"tensor {tensor.name!r} is none of {model.name}", S2SimError)
         layer = layers[tensor.name]
         if tensor.shape not in (None, layer.shape) or tensor.sparse not in (None, layer.sparse):
             shape = f"{' x '.join(map(str, layer.shape))}{', row-sparse' if layer.sparse else ''}"

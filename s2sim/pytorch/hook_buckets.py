@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from s2sim.arrays import Floats32
-from s2sim.errors import OptionError, S2SimError, S2SimWarning, suggest_nearest
+from s2sim.errors import OptionError, S2SimError, S2SimWarning, check_known
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
 from s2sim.gradients.synthetic import load_trace
 from s2sim.pytorch.members import Members, hook_members, make_options
@@ -314,8 +314,7 @@ def make_bucket_layout(
         tables = _embedding_weights(inner, parameters)
     else:
         for name in sparse:
-            if name not in parameters:
-                raise OptionError(f"no parameter with a gradient is called {name!r}{suggest_nearest(name, parameters)}")
+            check_known(name, parameters, f"no parameter with a gradient is called {name!r}")
         tables = frozenset(sparse)
     buckets = (tuple(parameters),) if whole else _in_buckets(parameters, bucket_bytes or BUCKET_BYTES)
     return BucketLayout(parameters, tables, buckets)

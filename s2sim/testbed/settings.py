@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import product
 
-from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.errors import OptionError, S2SimError, check_known
 from s2sim.testbed.layout import NetworkLayout
 from s2sim.testbed.measure import COLLECTIVES, ITEM_BYTES, MeasurementTask, Repetitions, collective_task
 from s2sim.testbed.measured import KINDS, Kind
@@ -97,8 +97,7 @@ class RequestedMeasurements:
 
     def __post_init__(self) -> None:
         for name in self.collectives:
-            if name not in COLLECTIVES:
-                raise OptionError(f"--collective {name!r} is none that is timed{suggest_nearest(name, COLLECTIVES)}")
+            check_known(name, COLLECTIVES, f"--collective {name!r} is none that is timed")
         asked = "training" in self.kinds
         if asked != (self.training is not None):
             needs = "--what training needs --module FILE.py:FUNCTION or --model NAME"
@@ -149,8 +148,7 @@ def parse_kinds(text: str) -> tuple[Kind, ...]:
     """
     names = [name.strip() for name in text.split(",")]
     for name in names:
-        if name not in KINDS:
-            raise OptionError(f"--what {name!r} is nothing that is measured{suggest_nearest(name, KINDS)}")
+        check_known(name, KINDS, f"--what {name!r} is nothing that is measured")
     return tuple(kind for kind in KINDS if kind in names)
 
 

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from s2sim.errors import TopologyError, UnitError, suggest_nearest
+from s2sim.errors import TopologyError, UnitError, check_known, suggest_nearest
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
 
 T = TypeVar("T")
@@ -38,13 +38,11 @@ def read_quantity(raw: Any, field: str, where: str) -> "Quantity":
     if not isinstance(raw, dict):
         return Quantity(field, raw, "user", "")
     for key in raw:
-        if key not in _KEYS:
-            raise TopologyError(f"{where}: {field} has an unknown key {key!r}{suggest_nearest(key, _KEYS)}")
+        check_known(key, _KEYS, f"{where}: {field} has an unknown key {key!r}", TopologyError)
     if "value" not in raw:
         raise TopologyError(f"{where}: {field} is a table without a value: write {{ value = ..., kind, source }}")
     kind, source = raw.get("kind", "user"), raw.get("source", "")
-    if kind not in KINDS:
-        raise TopologyError(f"{where}: {field} has the kind {kind!r}{suggest_nearest(str(kind), KINDS)}")
+    check_known(kind, KINDS, f"{where}: {field} has the kind {kind!r}", TopologyError)
     if not isinstance(source, str) or (kind != "user" and not source.strip()):
         raise TopologyError(f"{where}: {field} is {kind} and names no source: add source = '...'")
     return Quantity(field, raw["value"], kind, source)

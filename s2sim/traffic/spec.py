@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import ClassVar, Literal, TypeAlias, get_args
 
 from s2sim.collectives import Kind
-from s2sim.errors import OptionError, unknown_name
+from s2sim.errors import OptionError, UnknownNameError, check_known
 from s2sim.experiment.cluster_spec import NetworkSpec, check_integer, document_options, parse_workers, parsed
 
 Execution: TypeAlias = Literal["auto", "clocked", "by-message"]
@@ -36,8 +36,7 @@ class CollectiveSpec(NetworkSpec):
         check_integer(self.workers, self.root)
         if self.workers < 1:
             raise OptionError(f"{self.workers} workers were asked for; at least 1 is needed")
-        if self.execution not in get_args(Execution):
-            raise unknown_name("execution", self.execution, get_args(Execution))
+        check_known(self.execution, get_args(Execution), f"unknown execution {self.execution!r}", UnknownNameError)
         if self.execution == "by-message" and (self.as_packets or self.groups is not None):
             raise OptionError(
                 "execution by-message is of one group of ranks on the fluid network: leave it out, or --groups, "

@@ -10,7 +10,7 @@ from statistics import median
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
 
-from s2sim.errors import OptionError, S2SimError, suggest_nearest
+from s2sim.errors import S2SimError, check_known
 from s2sim.experiment import stages
 from s2sim.experiment.json_form import finite
 from s2sim.experiment.prediction import recorded_error
@@ -195,8 +195,7 @@ def setting_named(measured: MeasuredTestbeds, name: str | None) -> MeasuredSetti
         name = next((row.setting for row in (*measured.collectives, *measured.training)), None)
         if name is None:
             raise S2SimError("no collective was measured, and no constants follow from anything else: measure some")
-    if name not in settings:
-        raise OptionError(f"no setting {name!r} was measured{suggest_nearest(name, settings)}")
+    check_known(name, settings, f"no setting {name!r} was measured")
     return settings[name]
 
 

@@ -14,7 +14,7 @@ from typing import Any, cast, get_args
 from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.timer import Timer
-from s2sim.errors import S2SimError, suggest_nearest
+from s2sim.errors import S2SimError, check_known
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.gradients.synthetic import load_trace
 from s2sim.libraries.constants import ConstantOverrides
@@ -100,8 +100,7 @@ def setting_timer(setting: MeasuredSetting, own: ConstantOverrides) -> Timer:
 
 def collective_s(setting: MeasuredSetting, what: str, payload_bytes: int, own: ConstantOverrides = ()) -> float:
     """Return the predicted seconds of a collective; ``payload_bytes`` are counted as in nccl-tests."""
-    if what not in get_args(Kind):
-        raise S2SimError(f"{what!r} was measured, which is no collective{suggest_nearest(what, get_args(Kind))}")
+    check_known(what, get_args(Kind), f"{what!r} was measured, which is no collective", S2SimError)
     demand = make_demand(cast("Kind", what), payload_bytes, setting.workers)
     return setting_timer(setting, own).time(demand).duration_ps / PS_PER_S
 
