@@ -43,14 +43,6 @@ def show_run(result: Result, defaults: str | None, shown: frozenset[str], *, qui
         show_paragraphs([defaults] if defaults else [])
         show_grids(answer.details_grids(result))
         show_paragraphs(["", f"In dense, {result.verdict.bottleneck}."])
-    _show_more(result, shown)
-    if saved is not None:
-        show_lines(["", f"Saved to {saved}; again with: s2sim run --spec {saved}"])
-    elif not details:
-        show_paragraph("More: --show details has phases, bounds, break-even and notes; --help the rest.")
-
-
-def _show_more(result: Result, shown: frozenset[str]) -> None:
     if COLLECTIVES in shown:
         show_grids(rows.collectives_grids(result))
         show_lines(["", *bottleneck_lines(result)])
@@ -62,6 +54,10 @@ def _show_more(result: Result, shown: frozenset[str]) -> None:
         show_lines(["", *lowering_lines(result)])
     if LAYERS in shown:
         show_grids(rows.layers_grids(result))
+    if saved is not None:
+        show_lines(["", f"Saved to {saved}; again with: s2sim run --spec {saved}"])
+    elif not details:
+        show_paragraph("More: --show details has phases, bounds, break-even and notes; --help the rest.")
 
 
 # Names of the switches of each level, by the number of levels.

@@ -40,6 +40,8 @@ def gloo_messages(demand: Demand, *, pairs_alone: bool = False) -> Messages:
         return _exchange(demand, pairs_alone=pairs_alone)
     if demand.kind not in _KINDS:
         raise S2SimError(f"Gloo has no {demand.kind} of its own")
+    if not demand.buffer_bytes and demand.kind != "broadcast":
+        return _no_messages()
     return _KINDS[demand.kind](demand)
 
 
@@ -66,8 +68,6 @@ def _concatenate_messages(*parts: Messages) -> Messages:
 def _ring_of_segments(demand: Demand) -> Messages:
     """Of an all-reduce: segments to the rank before, each summed at every stop, and then as sums."""
     total, ranks = demand.buffer_bytes, demand.ranks
-    if not total:
-        return _no_messages()
     most = demand.itemsize * max(1, _MAX_SEGMENT_BYTES // demand.itemsize)
     segments = _round_up(max(-(-total // most), 2 * ranks), ranks)
     length = _round_up(-(-total // segments), demand.itemsize)
@@ -84,8 +84,6 @@ def _ring_of_segments(demand: Demand) -> Messages:
 def _reduce(demand: Demand) -> Messages:
     """Of a reduce: segments as in an all-reduce, then every rank's sums to the root."""
     total, ranks = demand.buffer_bytes, demand.ranks
-    if not total:
-        return _no_messages()
     most = demand.itemsize * max(1, _MAX_SEGMENT_BYTES // demand.itemsize)
     length = _round_up(min(-(-total // (2 * ranks)), most), demand.itemsize)
     segments = _round_up(max(-(-total // length), 2 * ranks), ranks)
@@ -102,8 +100,6 @@ def _reduce(demand: Demand) -> Messages:
 def _all_gather(demand: Demand) -> Messages:
     """Of an all-gather: every contribution around the ring, in two halves."""
     size, ranks = demand.elements[0] * demand.itemsize, demand.ranks
-    if not size:
-        return _no_messages()
     member, at = np.indices((ranks, 2 * (ranks - 1)))
     halves = np.where(at % 2, size - size // 2, size // 2)
     return Messages(member.ravel(), ((member + 1) % ranks).ravel(), halves.ravel())

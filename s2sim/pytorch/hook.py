@@ -12,14 +12,7 @@ from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
 from s2sim.errors import OptionError, S2SimError, S2SimWarning
-from s2sim.pytorch.hook_buckets import (
-    SHARDED,
-    BucketExchanger,
-    PendingGradients,
-    from_tensors,
-    make_bucket_layout,
-    to_tensors,
-)
+from s2sim.pytorch import hook_buckets
 from s2sim.pytorch.members import Members, hook_members
 from s2sim.reducers import registry, run
 from s2sim.reducers.rank import Reducer
@@ -132,7 +125,7 @@ class HookState:
             raise S2SimError("there is no process group yet: call torch.distributed.init_process_group first")
         made = reducer_for_training(reducer, feedback=feedback)
         whole = made.traits.scope == "gradient"
-        self._layout = make_bucket_layout(model, sparse=sparse, bucket_bytes=bucket_bytes, whole=whole)
+        self._layout = hook_buckets.make_bucket_layout(model, sparse=sparse, bucket_bytes=bucket_bytes, whole=whole)
         # A new group of the same ranks between hosts, for the hook alone.
         members = hook_members(
             dist.get_process_group_ranks(group or getattr(model, "process_group", None) or dist.group.WORLD)
@@ -158,7 +151,7 @@ class HookState:
                 raise OptionError(f"{registry.option_string(placed)} cannot be a hook here: {error}") from error
             for note in hook_notes(placed):
                 warnings.warn(note, S2SimWarning, stacklevel=2)
-        self._exchange = BucketExchanger(self._layout, placed, members, seed)
+        self._exchange = hook_buckets.BucketExchanger(self._layout, placed, members, seed)
         # Its first reduction is itself a callback at the end of backward, behind which no other has its turn.
         self._settles_at_once = bool(getattr(model, "static_graph", False))
         self._names = {id(parameter): name for name, parameter in self._layout.parameters.items()}
@@ -214,7 +207,7 @@ class HookState:
             self._exchange.post_sum(buffer, future)
             self.step += bucket.is_last()
         else:
-            handed = PendingGradients(tensors, finished, future.set_exception, _event(buffer))
+            handed = hook_buckets.PendingGradients(tensors, finished, future.set_exception, _event(buffer))
             self._submit(handed, last=bucket.is_last())
         if bucket.is_last() and self._settles_at_once:
             self._settle()
@@ -236,7 +229,7 @@ class HookState:
             for name, parameter in self._layout.parameters.items()
         }
         first = next(iter(tensors.values()))
-        self._submit(PendingGradients(tensors, lambda: None, lambda _: None, _event(first)), last=True)
+        self._submit(hook_buckets.PendingGradients(tensors, lambda: None, lambda _: None, _event(first)), last=True)
         self._settle()
         for name, parameter in self._layout.parameters.items():
             parameter.grad = tensors[name]
@@ -244,7 +237,7 @@ class HookState:
     def state_dict(self) -> dict[str, Any]:
         """Return what this rank needs to resume; every rank saves its own, with that of the optimizer."""
         self._settle()
-        states = [to_tensors(dict(reducer.state())) for reducer in self._exchange.reducers.values()]
+        states = [hook_buckets.to_tensors(dict(reducer.state())) for reducer in self._exchange.reducers.values()]
         return {"format": _FORMAT, **self._about, "step": self.step, "states": states}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
@@ -262,14 +255,14 @@ class HookState:
                 another = "" if shown else "another "
                 raise S2SimError(f"the saved state is of {another}{name}{shown}: {_ADVICE[name]}")
         for reducer, kept in zip(self._exchange.reducers.values(), state["states"], strict=True):
-            reducer.restore(from_tensors(kept))
+            reducer.restore(hook_buckets.from_tensors(kept))
         self.step = state["step"]
 
     def _check_open(self) -> None:
         if self._error is not None:
             raise S2SimError(f"no exchange is possible any more: {self._error}")
 
-    def _submit(self, handed: PendingGradients, *, last: bool) -> None:
+    def _submit(self, handed: hook_buckets.PendingGradients, *, last: bool) -> None:
         self._check_open()
         sent, dense = self._exchange.step_bytes
         # The first step may send what later ones do not, or less than feedback will make of it.
@@ -280,7 +273,7 @@ class HookState:
         self._last = self._thread.submit(self._run, handed, self.step, last=last)
         self.step += last
 
-    def _run(self, handed: PendingGradients, step: int, *, last: bool) -> None:
+    def _run(self, handed: hook_buckets.PendingGradients, step: int, *, last: bool) -> None:
         if self._error is None:
             try:
                 self._exchange.take(handed, step, last=last)
@@ -331,7 +324,7 @@ def hook(state: HookState, bucket: Any, *sharded: Any) -> torch.futures.Future[t
     `OptionError` where FSDP calls it, with a sharded gradient.
     """
     if sharded:
-        raise OptionError(f"{SHARDED} these are of FSDP")
+        raise OptionError(f"{hook_buckets.SHARDED} these are of FSDP")
     return state.take(bucket)
 
 

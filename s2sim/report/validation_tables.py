@@ -131,10 +131,11 @@ def validate_grids(result: ValidationResult) -> list[Grid]:
             drift=drift,
         ),
     )
+    good = [curve for curve in result.curves if curve.counts]
+    apart = [curve for curve in result.curves if curve.quality and not curve.counts]
+    of_curves = {"good curves": good, "apart: doubtful or suspect": apart}
     return grids + filled(
-        constants,
-        curves_grid("good curves", [curve for curve in result.curves if curve.counts]),
-        curves_grid("apart: doubtful or suspect", [each for each in result.curves if each.quality and not each.counts]),
+        constants, *(tabulate(title, curves, *columns_of("curves")) for title, curves in of_curves.items())
     )
 
 
@@ -160,11 +161,6 @@ def constant_text(value: float, unit: str) -> str:
     ('8.4 us', '0.915')
     """
     return f"{value * 1e6:.3g} us" if unit == "s" else f"{value / 1e9:.3g} GB/s" if unit == "B/s" else f"{value:.3f}"
-
-
-def curves_grid(title: str, curves: Sequence[CurveErrors]) -> Grid:
-    """Return a line per curve."""
-    return tabulate(title, curves, *columns_of("curves"))
 
 
 def worst_lines(result: ValidationResult) -> list[str]:

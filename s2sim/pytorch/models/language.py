@@ -48,10 +48,6 @@ class _LanguageModel(task.ModelSettings):
         """What one sample of a mini-batch is."""
         return f"sequence of {self.length} words"
 
-    def most_words(self) -> int | None:
-        """Return the number of most frequent words to keep; None for all."""
-        return None
-
     @abstractmethod
     def network(self, words: int, seed: int) -> _Network:
         """Return the network for a vocabulary."""
@@ -60,7 +56,8 @@ class _LanguageModel(task.ModelSettings):
         """Read the text, give each rank a contiguous shard, and build the model."""
         import torch
 
-        corpus = task.read_corpus(text, vocabulary=self.most_words())
+        # A model without a limit keeps all words.
+        corpus = task.read_corpus(text, vocabulary=getattr(self, "vocabulary", None))
         tokens, held = corpus.tokens, None
         if self.held_out:
             tokens, held = task.hold_out(tokens, self.held_out, length=self.length, most=_MAX_WINDOWS)
@@ -142,10 +139,6 @@ class Transformer(_LanguageModel):
             raise OptionError(f"model transformer: width={self.width} is no multiple of heads={self.heads}")
         if self.vocabulary < 2:
             raise OptionError(f"model transformer: vocabulary={self.vocabulary} is less than 2")
-
-    def most_words(self) -> int:
-        """Return the number of most frequent words to keep."""
-        return self.vocabulary
 
     def network(self, words: int, seed: int) -> _Network:
         """Return the network for a vocabulary."""

@@ -1,6 +1,5 @@
 """The price of an error: relative L2 error against bytes and against time."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from math import ceil, isfinite
 from typing import Any, NamedTuple
@@ -122,13 +121,9 @@ def _make_group(rows: Sequence[Row]) -> _Group:
         elif any(quantity.of(row) == 0 for quantity in _quantities(rows)):
             hidden[row.reducer] = "takes nothing"
     shown = [row for row in rows if row.reducer not in hidden]
-    drawn: Counter[str] = Counter()
-    series = []
-    for one in style.find_series([row for row in shown if not row.exact]):
-        family = one.rows[0].name
-        series.append((one, _FILLS[drawn[family] % len(_FILLS)]))
-        drawn[family] += 1
-    return _Group(shown, hidden, series)
+    series = style.find_series([row for row in shown if not row.exact])
+    fills = style.vary_in_family([one.rows[0].name for one in series], _FILLS)
+    return _Group(shown, hidden, list(zip(series, fills, strict=True)))
 
 
 def _error(row: Row) -> float:

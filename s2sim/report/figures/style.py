@@ -194,15 +194,20 @@ def family_style(family: str) -> FamilyStyle:
     return FamilyStyle(colours[number % len(colours)], markers[number // len(colours) % len(markers)])
 
 
+def vary_in_family(families: Iterable[str], looks: Sequence[str]) -> list[str]:
+    """Return one of ``looks`` for each of several families, which takes another one each time that it comes again."""
+    drawn: Counter[str] = Counter()
+    taken = []
+    for family in families:
+        taken.append(looks[drawn[family] % len(looks)])
+        drawn[family] += 1
+    return taken
+
+
 def line_styles(reducers: Iterable[str]) -> dict[str, str]:
     """Return a line style for each option string, different within a family, of which all lines have one colour."""
-    drawn: Counter[str] = Counter()
-    styles = {}
-    for reducer in reducers:
-        family = family_of(reducer)
-        styles[reducer] = STYLES[drawn[family] % len(STYLES)]
-        drawn[family] += 1
-    return styles
+    shown = list(reducers)
+    return dict(zip(shown, vary_in_family(map(family_of, shown), STYLES), strict=True))
 
 
 class PlottedQuantity(NamedTuple):

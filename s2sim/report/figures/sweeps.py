@@ -1,6 +1,5 @@
 """Lines per reducer over rates and over workers, and regime maps: who wins by rate, density, overlap and latency."""
 
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import floor, isfinite
@@ -259,14 +258,10 @@ def check_picture_size(cells: int) -> None:
 
 def _cell_styles(result: RegimeMap) -> dict[str, _CellStyle]:
     drawn = {reducer for cell in result.cells for reducer in (cell.winner, *cell.ties)}
-    fills: dict[str, _CellStyle] = {}
-    families: Counter[str] = Counter()
-    for reducer in result.spec.reducers:
-        if reducer in drawn:
-            family = style.family_of(reducer)
-            fills[reducer] = _CellStyle(style.family_style(family).colour, _HATCHES[families[family] % len(_HATCHES)])
-            families[family] += 1
-    return fills
+    families = {reducer: style.family_of(reducer) for reducer in result.spec.reducers if reducer in drawn}
+    hatches = style.vary_in_family(families.values(), _HATCHES)
+    looks = zip(families.items(), hatches, strict=True)
+    return {reducer: _CellStyle(style.family_style(family).colour, hatch) for (reducer, family), hatch in looks}
 
 
 def _draw_panel(axes: Axes, fields: Sequence[Sequence[Cell | None]], fills: dict[str, _CellStyle]) -> None:
