@@ -129,7 +129,7 @@ def parse_work_rate_per_s(text: object) -> float:
 
 
 def parse_option(option: str, parse: Callable[[object], T], text: object) -> T:
-    """Return an option's text, parsed; the error names the option.
+    """Return the text of an option, or of another place that is named, parsed; the error names it.
 
     >>> parse_option("--compute", parse_time_ps, "120ms")
     120000000000

@@ -132,8 +132,6 @@ def _with_buckets(spec: RunSpec) -> list[tuple[str, RunSpec]]:
 
 def _cheapest(base: RunSpec, runs: advice.Runs, changes: Changes, faster: float) -> Advice:
     """Return the cheapest changes with which the same work takes less of the time that it takes now."""
-    if not 0 < faster < 1:
-        raise OptionError(f"--faster {faster:g} must lie between 0 and 100%, for example --faster 20%")
     ways = advice.Combinations(base, changes, runs, together=False)
     if ways.count > MOST_CELLS:
         raise OptionError(f"--changes make {ways.count:,} combinations, above {MOST_CELLS:,}: give fewer options")
@@ -185,8 +183,6 @@ def _answer_text(cell: advice.AdviceCell, today: advice.AdviceCell, base: RunSpe
 
 def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> Advice:
     """Return the most workers of which each trains at least a share as fast as one alone."""
-    if not 0 < efficiency < 1:
-        raise OptionError(f"--efficiency {efficiency:g} must lie between 0 and 100%, for example --efficiency 80%")
     if most < 1:
         raise OptionError(f"most_workers = {most}: at least 1 is needed")
     alone = runs.needed(replace(base, workers=(1,)))
@@ -373,9 +369,9 @@ def advise(
             if question == "frontier":
                 found = _frontier(base, runs, known)
             else:
-                found = _cheapest(base, runs, known, _required(question, "faster", faster, "20%"))
+                found = _cheapest(base, runs, known, _needed_share(question, "faster", faster, "20%"))
         elif question == "largest":
-            found = _largest(base, runs, _required(question, "efficiency", efficiency, "80%"), most_workers)
+            found = _largest(base, runs, _needed_share(question, "efficiency", efficiency, "80%"), most_workers)
         else:
             found = _best(base, runs) if question == "best" else _flips(base, runs)
         asked: dict[str, Any] = {"question": question, "spec": base.to_json(), "changes": str(changes)}
@@ -386,7 +382,9 @@ def advise(
         watcher.stop()
 
 
-def _required(question: str, name: str, value: float | None, example: str) -> float:
+def _needed_share(question: str, name: str, value: float | None, example: str) -> float:
     if value is None:
         raise OptionError(f"advise {question} needs --{name}, for example --{name} {example}")
+    if not 0 < value < 1:
+        raise OptionError(f"--{name} {value:g} must lie between 0 and 100%, for example --{name} {example}")
     return value

@@ -270,14 +270,12 @@ def _sensitivity_line(choice: Choice, known: VerdictContext, in_band: str) -> st
 def _pays_lines(candidates: Sequence[Candidate | None], known: VerdictContext) -> list[str]:
     """Return where candidates pay, those that do so alike together; nothing of those that were not searched."""
     names: dict[str, list[str]] = {}
-    for each in candidates:
-        if each is not None:
-            over = [item.text for item in known.pays_over if item.reducer == each.name]
-            searched = [*filter(None, [pays_text(each.name, known.scan)]), *(f"pays {text}" for text in over)]
-            if searched:
-                first, *others = searched
-                where = " and ".join([first.removeprefix("pays "), *(text.removeprefix("pays ") for text in others)])
-                names.setdefault(where, []).append(each.name)
+    for each in filter(None, candidates):
+        at_rates = pays_text(each.name, known.scan)
+        found = [] if at_rates is None else [at_rates.removeprefix("pays ")]
+        found += [item.text for item in known.pays_over if item.reducer == each.name]
+        if found:
+            names.setdefault(" and ".join(found), []).append(each.name)
     return [f"{' and '.join(same)} {'pays' if len(same) == 1 else 'pay'} {where}" for where, same in names.items()]
 
 

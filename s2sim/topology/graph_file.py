@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.errors import S2SimWarning, TopologyError, UnitError, suggest_nearest
+from s2sim.errors import S2SimWarning, TopologyError, suggest_nearest
 from s2sim.files import MAX_SHOWN_CHARACTERS, read_text, user_path
 from s2sim.topology.fields import FIELDS, GRAPH_FILE, OVERRIDE, load_fields
 from s2sim.topology.quantity import FieldReader, Quantity
 from s2sim.topology.shape import FabricGraph
 from s2sim.topology.simgrid import read_simgrid
-from s2sim.units import parse_rate_Bps, parse_time_ps
+from s2sim.units import parse_option, parse_rate_Bps, parse_time_ps
 
 if TYPE_CHECKING:
     from networkx import Graph
@@ -185,10 +185,7 @@ def _read_link(attributes: Mapping[Any, Any], where: str) -> tuple[float | None,
         parse: Any = parse_rate_Bps if match[1] else parse_time_ps
         if bool(match[1]) in found:
             raise TopologyError(f"{where}: {name} is not all that says it: leave one out")
-        try:
-            found[bool(match[1])] = parse(f"{value}{match[2]}" if match[2] else value)
-        except UnitError as error:
-            raise UnitError(f"{where}: {name}: {error}") from error
+        found[bool(match[1])] = parse_option(f"{where}: {name}", parse, f"{value}{match[2]}" if match[2] else value)
     return found.get(True), found.get(False)
 
 

@@ -4,8 +4,8 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
-from s2sim.errors import TopologyError, UnitError, check_known, suggest_nearest
-from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
+from s2sim.errors import TopologyError, check_known, suggest_nearest
+from s2sim.units import parse_option, parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
 
 T = TypeVar("T")
 
@@ -145,10 +145,7 @@ class FieldReader:
 
     def _parsed(self, parse: Callable[[object], T], field: str) -> T:
         quantity = self.required(field)
-        try:
-            return parse(quantity.value)
-        except UnitError as error:
-            raise UnitError(f"{self.origin}: {quantity.field}: {error}") from error
+        return parse_option(f"{self.origin}: {quantity.field}", parse, quantity.value)
 
     def _refused(self, field: str, why: str) -> TopologyError:
         return self.error(f"{self.quantities[field].field} {why}")

@@ -9,9 +9,9 @@ import numpy as np
 
 from s2sim.arrays import BlockTable, Floats, Ints, as_table
 from s2sim.collectives import KINDS, Kind
-from s2sim.errors import OptionError, S2SimError, UnitError, unknown_name
+from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.files import read_text
-from s2sim.units import parse_size_bytes
+from s2sim.units import parse_option, parse_size_bytes
 
 # Kinds in which the buffers of all ranks are the same positions; in the others each rank has its own range.
 _SHARED = ("all_reduce", "broadcast", "reduce")
@@ -149,10 +149,7 @@ def read_sizes(path: Path) -> list[int]:
     for number, line in enumerate(read_text(path).splitlines(), start=1):
         text = line.partition("#")[0].strip()
         if text:
-            try:
-                sizes.append(parse_size_bytes(text))
-            except UnitError as error:
-                raise UnitError(f"{path}, line {number}: {error}") from error
+            sizes.append(parse_option(f"{path}, line {number}", parse_size_bytes, text))
     if not sizes:
         raise S2SimError(f"{path} holds no size: write one a line, for example 3MiB")
     return sizes
