@@ -1,6 +1,7 @@
 """One root for every mistake a user can make; the command line prints its text in one line and exits with 2."""
 
 import difflib
+import warnings
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -48,6 +49,11 @@ class ContendedError(S2SimError):
 
 class S2SimWarning(UserWarning):
     """Something was done differently from what one might assume; the text says what and why."""
+
+
+def warn(text: str, *, stacklevel: int = 2) -> None:
+    """Give a `S2SimWarning`; ``stacklevel`` is that of `warnings.warn`, by default who called the one that warns."""
+    warnings.warn(text, S2SimWarning, stacklevel=stacklevel + 1)
 
 
 _MAX_LISTED = 16

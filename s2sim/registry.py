@@ -1,13 +1,12 @@
 """Plug-in registry; installed packages add entry points, as ``[project.entry-points."s2sim.reducers"]``."""
 
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from importlib import import_module
 from typing import Any
 
-from s2sim.errors import S2SimError, S2SimWarning, unknown_name
+from s2sim.errors import S2SimError, unknown_name, warn
 
 
 @dataclass(frozen=True)
@@ -26,11 +25,9 @@ class Registry:
 
         for point in entry_points(group=self.group):
             if targets.get(point.name, point.value) != point.value:
-                warnings.warn(
+                warn(
                     f"{self.kind} {point.name!r} of {point.value} is ignored: the name is taken by "
-                    f"{targets[point.name]}",
-                    S2SimWarning,
-                    stacklevel=2,
+                    f"{targets[point.name]}"
                 )
                 continue
             targets[point.name] = point.value

@@ -3,7 +3,6 @@
 import dataclasses
 import inspect
 import re
-import warnings
 from collections import Counter
 from collections.abc import Callable
 from functools import partial
@@ -13,7 +12,7 @@ from typing import Any
 
 from s2sim.cli import output
 from s2sim.cli.options import Experiment, check_targets, command, group, options_from
-from s2sim.errors import OptionError, S2SimWarning, unknown_name
+from s2sim.errors import OptionError, unknown_name, warn
 from s2sim.experiment.cluster_spec import ClusterSpec, options_of, parse_workers
 from s2sim.experiment.json_form import schema_of
 from s2sim.files import read_table
@@ -254,7 +253,7 @@ def show_topology(
     count, placement = parse_workers(workers), experiment.values["placement"]
     check_targets(json=json, png=png, graphml=graphml, simgrid=simgrid, astra=astra)
     if seed and placement != "random":
-        warnings.warn(f"--seed {seed} changes nothing here: only placement random draws", S2SimWarning, stacklevel=2)
+        warn(f"--seed {seed} changes nothing here: only placement random draws")
 
     from s2sim.experiment.scenario.cluster import resolve_machines
     from s2sim.topology.cluster import build_cluster

@@ -1,6 +1,5 @@
 """The notes that a reader of a run's numbers needs."""
 
-import warnings
 from collections.abc import Sequence
 from itertools import chain
 
@@ -8,7 +7,7 @@ import numpy as np
 
 from s2sim.collectives.schedules.demand import nccl_tests_bytes
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
-from s2sim.errors import S2SimWarning
+from s2sim.errors import warn
 from s2sim.experiment.codec_costs import KERNELS, codec_costs
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.prediction import choice_note
@@ -192,7 +191,7 @@ def warn_of_idle_library_options(text: str | None, library: Library, recorded: S
                 continue
             why = "times are those of the wire alone"
         if option not in used:
-            warnings.warn(f"--library {text}: {option} changes nothing here: {why}", S2SimWarning, stacklevel=2)
+            warn(f"--library {text}: {option} changes nothing here: {why}")
 
 
 def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[RecordedReducer]) -> list[str]:

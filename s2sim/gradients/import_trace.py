@@ -16,7 +16,7 @@ import numpy as np
 
 from s2sim.arrays import Array
 from s2sim.codecs.floats import BFLOAT16, widen
-from s2sim.errors import S2SimWarning, TraceError
+from s2sim.errors import TraceError, warn
 from s2sim.gradients import manifest, statistics
 from s2sim.gradients.gradient import (
     SPARSE_BELOW,
@@ -135,11 +135,9 @@ def _from_numpy(array: Array, name: str, path: Path) -> Array:
     with np.errstate(over="ignore", under="ignore"):
         values = array.astype(np.float32, copy=False)
     if lost := int(np.count_nonzero(array)) - int(np.count_nonzero(values)):
-        warnings.warn(
+        warn(
             f"{path}: {format_number_of(lost, 'value')} of layer {name!r} too small for float32 became zero: "
-            "scale the gradients up before saving",
-            S2SimWarning,
-            stacklevel=2,
+            "scale the gradients up before saving"
         )
     return values
 

@@ -11,7 +11,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
 
-from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.errors import OptionError, S2SimError, S2SimWarning, warn
 from s2sim.pytorch import hook_buckets
 from s2sim.pytorch.members import Members, hook_members
 from s2sim.reducers import registry, run
@@ -150,7 +150,7 @@ class HookState:
             except S2SimError as error:
                 raise OptionError(f"{registry.option_string(placed)} cannot be a hook here: {error}") from error
             for note in hook_notes(placed):
-                warnings.warn(note, S2SimWarning, stacklevel=2)
+                warn(note)
         self._exchange = hook_buckets.BucketExchanger(self._layout, placed, members, seed)
         # Its first reduction is itself a callback at the end of backward, behind which no other has its turn.
         self._settles_at_once = bool(getattr(model, "static_graph", False))
@@ -269,7 +269,7 @@ class HookState:
         if sent > dense and self.step > 1 and self._rank == 0 and not self._sent_more:
             self._sent_more = True
             text = f"sent {format_bytes(round(sent))} in step {self.step - 1}, where dense would have sent"
-            warnings.warn(f"{self.reducer} {text} {format_bytes(round(dense))}", S2SimWarning, stacklevel=2)
+            warn(f"{self.reducer} {text} {format_bytes(round(dense))}")
         self._last = self._thread.submit(self._run, handed, self.step, last=last)
         self.step += last
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from s2sim.arrays import Floats32
-from s2sim.errors import OptionError, S2SimError, S2SimWarning, check_known
+from s2sim.errors import OptionError, S2SimError, S2SimWarning, check_known, warn
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, stored, to_dense
 from s2sim.gradients.synthetic import load_trace
 from s2sim.pytorch.members import Members, hook_members, make_options
@@ -175,8 +175,7 @@ class BucketExchanger:
                 if self._summed != "fp16":
                     raise S2SimError(f"a sum overflows {self._summed}: scale the gradients down")
                 if not self._overflowed and self.members.index == 0:
-                    text = "a sum overflows fp16, and is NaN: GradScaler finds a scale; without it, scale the loss down"
-                    warnings.warn(text, S2SimWarning, stacklevel=2)
+                    warn("a sum overflows fp16, and is NaN: GradScaler finds a scale; without it, scale the loss down")
                 self._overflowed = True
             found.fill_(torch.nan)
         mean = found.div_(self.members.size) if self._summed == "fp32" else found

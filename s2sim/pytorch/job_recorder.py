@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import warnings
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -13,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.errors import OptionError, S2SimError, warn
 from s2sim.gradients import manifest, read_trace, statistics
 from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.write_trace import check_target, write_trace
@@ -116,7 +115,7 @@ class JobRecorder:
         if self._recorded:
             on_all_ranks(partial(check_target, self._folder, overwrite=False), group)
         elif self._rank == 0:
-            warnings.warn(f"{folder}: the group of rank 0 is recorded, not this one", S2SimWarning, stacklevel=2)
+            warn(f"{folder}: the group of rank 0 is recorded, not this one")
         in_turn = ["none", "few", *["alone"] * alone] * steps
         self._kinds = ["warm-up"] * timing.WARMUP_STEPS + ["all"] * steps + in_turn + ["gradients"] * gradient_steps
         self._most = 2 * len(self._kinds)

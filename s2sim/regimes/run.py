@@ -1,6 +1,5 @@
 """Regime maps from their spec to winners: recorded once per density and overlap, replayed at every rate and latency."""
 
-import warnings
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -9,7 +8,7 @@ from typing import Any
 
 from s2sim import units
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
-from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.errors import OptionError, S2SimError, warn
 from s2sim.experiment.execute import mean_bytes, ring_traffic
 from s2sim.experiment.notes import library_notes, warn_of_idle_library_options
 from s2sim.experiment.progress import INTERRUPTED_NOTE, SILENT, ProgressWatcher
@@ -96,8 +95,7 @@ def _cluster_with(spec: RegimeSpec, rate: tuple[str, float], latency: tuple[str,
         )
     if shape.host_cable and shape.link.rate_Bps < rate[1]:
         least = units.format_rate(shape.link.rate_Bps)
-        text = f"--rate {rate[0]} is cut to {least} by fabric.link.rate of {shape.name}"
-        warnings.warn(text, S2SimWarning, stacklevel=5)
+        warn(f"--rate {rate[0]} is cut to {least} by fabric.link.rate of {shape.name}", stacklevel=5)
     return scenario
 
 

@@ -11,7 +11,7 @@ from typing import Any, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.errors import S2SimError, S2SimWarning, warn
 from s2sim.gradients.gradient import Gradient, to_dense
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.rank import Program, Rank, Reducer
@@ -243,9 +243,7 @@ def check_reducer(make: Callable[[], Reducer], *, exhaustive: bool = True) -> No
                 check_unbiased(reducer, seeds)
         costed = is_costed(reducer, ranks)
     if not costed:
-        warnings.warn(
+        warn(
             f"{reducer.traits.name} compresses layers and charges no GPU work, so that encoding takes no time: call "
-            "rank.work with what s2sim.reducers.gpu_cost counts",
-            S2SimWarning,
-            stacklevel=2,
+            "rank.work with what s2sim.reducers.gpu_cost counts"
         )

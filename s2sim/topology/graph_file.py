@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations, pairwise
@@ -14,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from s2sim.errors import S2SimWarning, TopologyError, suggest_nearest
+from s2sim.errors import TopologyError, suggest_nearest, warn
 from s2sim.files import MAX_SHOWN_CHARACTERS, read_text, user_path
 from s2sim.topology.fields import FIELDS, GRAPH_FILE, OVERRIDE, load_fields
 from s2sim.topology.quantity import FieldReader, Quantity
@@ -198,7 +197,7 @@ def _node_kinds(graph: Graph[Any], where: str) -> tuple[dict[Any, str], str]:
             raise TopologyError(f"{where}: node {_shown(node)} has the kind {_shown(kind)!r}{known}")
     if idle := {str(name) for _, each in graph.nodes(data=True) for name in each} - {"kind", "host", *_NAMES}:
         shown = ", ".join(map(_shown, sorted(idle)[:5]))
-        warnings.warn(f"{where}: attributes of nodes that are not read: {shown}", S2SimWarning, stacklevel=5)
+        warn(f"{where}: attributes of nodes that are not read: {shown}", stacklevel=5)
     ends = {node for node in graph if len({*graph.succ[node], *graph.pred[node]}) == 1}
     if not ends and not any(stated.values()):
         return dict.fromkeys(graph, "host"), "all nodes"

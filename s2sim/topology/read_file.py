@@ -2,13 +2,12 @@
 
 import os.path
 import re
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from s2sim.errors import S2SimWarning, TopologyError, unknown_name
+from s2sim.errors import TopologyError, unknown_name, warn
 from s2sim.files import is_toml_path, own_tables, user_path
 from s2sim.registry import Registry
 from s2sim.topology.fields import FIELDS_OF_KIND, GRAPH_FILE, NODE_FIELDS, OVERRIDE, named_link, shipped_topologies
@@ -254,9 +253,7 @@ def parse_shape(given: dict[str, Quantity], path: Path, graph: FabricGraph | Non
         # A path in the file is taken from where the file lies.
         gpu = str(path.parent / user_path(gpu, TopologyError))
     if not kind.routings and "routing" in given:
-        warnings.warn(
-            f"{fields.origin}: routing has no effect on a {name}, where there is one way", S2SimWarning, stacklevel=3
-        )
+        warn(f"{fields.origin}: routing has no effect on a {name}, where there is one way", stacklevel=3)
     paths = fields.count("fabric.paths")
     routing = fields.text("routing", next(iter(kind.routings), ""), ROUTINGS)
     if kind.routings and routing not in kind.routings:

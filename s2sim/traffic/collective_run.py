@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -19,7 +18,7 @@ from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfil
 from s2sim.collectives.timing.rounds import Wanted, bytes_by_pattern
 from s2sim.collectives.timing.terms import schedule_terms
 from s2sim.collectives.timing.timer import TimedSchedule, Timer, closed_form_s
-from s2sim.errors import ContendedError, OptionError, S2SimWarning
+from s2sim.errors import ContendedError, OptionError, warn
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.costs import Cost, collective_features, cost_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher
@@ -60,7 +59,7 @@ def concurrent_groups(text: str, workers: int, scenario: Scenario) -> ParallelGr
         )
     if groups.count > 1:
         return groups
-    warnings.warn(f"--groups {text} changes nothing here: one group has all ranks", S2SimWarning, stacklevel=2)
+    warn(f"--groups {text} changes nothing here: one group has all ranks")
     return None
 
 
@@ -225,7 +224,7 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
     if library is not None and profile == NO_OVERHEADS:
         why = None if library.name == IDEAL.name else library.unmodelled_reason(scenario.shape)
         why = why or "a collective runs as asked, on the wire alone"
-        warnings.warn(f"--library {spec.library} changes nothing here: {why}", S2SimWarning, stacklevel=2)
+        warn(f"--library {spec.library} changes nothing here: {why}")
     groups = None if spec.groups is None else concurrent_groups(spec.groups, spec.workers, scenario)
     ranks = spec.workers if groups is None else groups.dp
     demand = make_demand(spec.kind, spec.size_bytes, ranks, spec.root)
@@ -236,8 +235,7 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
     if spec.seed and not (
         healthy.layout.draws or spec.placement == "random" or any(fault.draws for fault in scenario.faults)
     ):
-        text = f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws"
-        warnings.warn(text, S2SimWarning, stacklevel=2)
+        warn(f"--seed {spec.seed} changes nothing here: neither routing, nor placement, nor a fault draws")
     scenario.warn_of_idle_overrides(places)
     timer = scenario.timer(places).with_profile(profile)
     if groups is not None:

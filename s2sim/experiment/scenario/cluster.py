@@ -1,6 +1,5 @@
 """The cluster of an experiment, resolved once from its spec, and faults of traffic on it."""
 
-import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby, product
@@ -14,7 +13,7 @@ from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.collectives.timing.routes import RouteTable, find_routes
 from s2sim.collectives.timing.shapes import KeptSchedules
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.errors import OptionError, S2SimWarning
+from s2sim.errors import OptionError, warn
 from s2sim.experiment.cluster_spec import ClusterSpec, NetworkSpec, overridden_field
 from s2sim.experiment.json_form import ResultForm
 from s2sim.experiment.scenario.content_hash import cluster_content, hardware_inputs
@@ -154,7 +153,7 @@ class Scenario:
                 reason = "every node holds one worker"
             else:
                 continue
-            warnings.warn(f"{override} changes nothing here: {reason}", S2SimWarning, stacklevel=3)
+            warn(f"{override} changes nothing here: {reason}", stacklevel=3)
 
     def _everyone(self, workers: int, faults: tuple[Fault, ...]) -> Cluster:
         assert self._built is not None
@@ -234,7 +233,7 @@ def warn_of_vendor(library: Library, gpu: str) -> None:
     right = usual_library(gpu)
     if {library.name, right} == {"nccl", "rccl"}:
         text = f"{library.name} does not run on {gpu}, where {right} does: these times are those of no software"
-        warnings.warn(text, S2SimWarning, stacklevel=5)
+        warn(text, stacklevel=5)
 
 
 def resolve_machines(
@@ -271,8 +270,7 @@ def resolve_machines(
     for override in overrides:
         name = overridden_field(override)
         if asked.get(name) is not None:
-            text = f"--set {override} changes nothing beside --{name} {asked[name]}: leave one out"
-            warnings.warn(text, S2SimWarning, stacklevel=4)
+            warn(f"--set {override} changes nothing beside --{name} {asked[name]}: leave one out", stacklevel=4)
 
     def chosen_by(given: str | None, in_topology: str | None) -> str:
         if given is not None:
@@ -302,7 +300,7 @@ def warn_of_idle_faults(effects: Sequence[Effect]) -> None:
     """Warn of every fault that did nothing."""
     for idle in effects:
         if idle.nothing:
-            warnings.warn(f"--fault {idle.fault} changes nothing here: {idle.description}", S2SimWarning, stacklevel=3)
+            warn(f"--fault {idle.fault} changes nothing here: {idle.description}", stacklevel=3)
 
 
 def healthy_and_damaged_routes(
@@ -321,8 +319,7 @@ def resolve_traffic(spec: NetworkSpec, algorithm: str = "auto") -> Scenario:
         name = overridden_field(override)
         # Constants of a library are those of a generation of GPUs.
         if name == "library" or (name == "gpu" and getattr(spec, "library", None) is None):
-            text = f"--set {override} changes nothing here: no GPU encodes, and collectives run as asked"
-            warnings.warn(text, S2SimWarning, stacklevel=3)
+            warn(f"--set {override} changes nothing here: no GPU encodes, and collectives run as asked", stacklevel=3)
     moving = [fault.text for fault in scenario.faults if not fault.permanent]
     if moving and spec.as_packets:
         raise OptionError(

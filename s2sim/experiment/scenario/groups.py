@@ -1,6 +1,5 @@
 """Tensor-, pipeline- and data-parallel groups of ranks."""
 
-import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from math import prod
@@ -13,7 +12,7 @@ from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
 from s2sim.collectives.timing.routes import RouteTable
 from s2sim.collectives.timing.timer import AUTO, Timer
-from s2sim.errors import OptionError, S2SimWarning, suggest_nearest
+from s2sim.errors import OptionError, suggest_nearest, warn
 from s2sim.topology.cluster import Cluster
 
 KINDS = ("tp", "dp", "pp")
@@ -112,7 +111,7 @@ def groups_for_all(text: str, workers: Sequence[int]) -> ParallelGroups | None:
         raise OptionError(f"--groups {text}: several numbers of workers differ in replicas alone: write dp=rest")
     (groups,) = found
     if groups.count == 1:
-        warnings.warn(f"--groups {text} changes nothing here: one group has all ranks", S2SimWarning, stacklevel=2)
+        warn(f"--groups {text} changes nothing here: one group has all ranks")
         return None
     return groups
 

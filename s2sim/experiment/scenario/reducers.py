@@ -1,13 +1,12 @@
 """The reducers of an experiment and its gradients, resolved once from the spec."""
 
-import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Self, TypeAlias, cast
 
 import numpy as np
 
-from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.errors import OptionError, S2SimError, warn
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
 from s2sim.experiment.scenario.groups import groups_for_all
 from s2sim.experiment.scenario.recorded import corrected_machines, predict_recorded
@@ -152,11 +151,7 @@ def warn_of_later_options(reducers: Sequence[ReducerSpec], *, what: str) -> None
     """Warn of options that act only from the second step on; ``what`` takes the first."""
     for item in reducers:
         for option in item.reducer.later_options():
-            warnings.warn(
-                f"{item.option_string}: {option} acts from the second step on, and {what} takes the first",
-                S2SimWarning,
-                stacklevel=2,
-            )
+            warn(f"{item.option_string}: {option} acts from the second step on, and {what} takes the first")
 
 
 def step_reader(trace: AnyTrace, ranks: int) -> OtherSteps | None:
