@@ -1,13 +1,12 @@
 """The comparison of reducers: resolve the spec, record, predict, search for break-even, compare."""
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from math import ceil, log
 from typing import Any
 
-from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.errors import OptionError, S2SimError, warn
 from s2sim.experiment.break_even import scan_rates
 from s2sim.experiment.choice import judged_time_s
 from s2sim.experiment.cluster_spec import accept_fields_of, merged_overrides
@@ -259,7 +258,7 @@ def resolve_checked(spec: RunSpec) -> ReducerScenario:
             scenario.training.discipline.groups(cluster.node_of_rank.tolist())
         if scenario.training.discipline.within_nodes and all(cluster.nodes_used == 1 for cluster in clusters):
             text = f"--discipline {spec.discipline}: what it divides within nodes changes nothing here"
-            warnings.warn(f"{text}: one node has all workers", S2SimWarning, stacklevel=2)
+            warn(f"{text}: one node has all workers")
     scenario.warn_of_idle_overrides(scenario.ranks_of(max(spec.workers)))
     if spec.steps == 1:
         warn_of_later_options(scenario.reducers, what="a run")
