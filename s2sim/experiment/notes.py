@@ -27,7 +27,7 @@ from s2sim.libraries.library import TIMING, TIMING_OPTIONS, Library
 from s2sim.libraries.lowering_tables import IDEAL
 from s2sim.profiles.read import RecordedJob
 from s2sim.reducers.script import AwaitGradient
-from s2sim.simulation.bucketing.sharded import ShardedDiscipline, Zero2
+from s2sim.simulation.bucketing.sharded import ShardedDiscipline
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.simulation.plan import make_plan
 from s2sim.tables import group_by
@@ -295,7 +295,7 @@ def caveats_of(
         *_groups_note(scenario),
         *_memory_note(scenario, executed[0]),
         *_tables_note(scenario.training),
-        *_deepspeed_note(scenario.training),
+        *filter(None, [scenario.training and scenario.training.discipline.caveat]),
         *_few_ranks_note(scenario, recorded),
         *extrapolated_constants_notes(scenario.library, scenario, recorded[0].recording.workers, sent),
         *_missing_baselines_note(recorded),
@@ -345,14 +345,6 @@ def _memory_note(scenario: ReducerScenario, executed: ExecutedRecording) -> list
         f"this model does not fit: {states} of {format_bytes(there_bytes)} of {profile.gpu}, with activations on top; "
         + divide
     ]
-
-
-def _deepspeed_note(training: TrainingIteration | None) -> list[str]:
-    """Return that DeepSpeed sends more than ZeRO's second stage has to."""
-    if training is None or not isinstance(training.discipline, Zero2) or training.discipline.allreduce:
-        return []
-    why = "DeepSpeed all-reduces its buckets unless use_multi_rank_bucket_allreduce is false"
-    return [f"zero2 reduce-scatters gradients, as ZeRO's paper has it; {why}: ask for zero2:allreduce=true"]
 
 
 def _tables_note(training: TrainingIteration | None) -> list[str]:

@@ -73,6 +73,11 @@ class Discipline(Described):
         """Its option string, which `make_discipline` reads back."""
         return option_text(self)
 
+    @property
+    def caveat(self) -> str:
+        """What others do under its name, for people; empty for nothing."""
+        return ""
+
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
         """Partition tensors into buckets, in order of exchange; ``exchange_ps`` times a dense all-reduce by bytes."""
         raise NotImplementedError

@@ -195,6 +195,13 @@ class Zero2(ShardedDiscipline):
         """Whether buckets are not all-reduced."""
         return not self.allreduce
 
+    @property
+    def caveat(self) -> str:
+        """What DeepSpeed does."""
+        why = "DeepSpeed all-reduces its buckets unless use_multi_rank_bucket_allreduce is false"
+        text = f"zero2 reduce-scatters gradients, as ZeRO's paper has it; {why}: ask for zero2:allreduce=true"
+        return text if self.scatters else ""
+
     def buckets(self, tensors: ReadyTensors, exchange_ps: Exchange) -> tuple[Bucket, ...]:
         """Return buckets in the order of readiness, each closed once it has reached the size."""
         together, size = np.zeros(len(tensors.bytes), np.bool_), self.bucket.bytes
