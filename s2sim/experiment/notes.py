@@ -295,7 +295,7 @@ def caveats_of(
         *_groups_note(scenario),
         *_memory_note(scenario, executed[0]),
         *_tables_note(scenario.training),
-        *filter(None, [scenario.training and scenario.training.discipline.caveat]),
+        *([scenario.training.discipline.caveat] if scenario.training and scenario.training.discipline.caveat else []),
         *_few_ranks_note(scenario, recorded),
         *extrapolated_constants_notes(scenario.library, scenario, recorded[0].recording.workers, sent),
         *_missing_baselines_note(recorded),
