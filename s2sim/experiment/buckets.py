@@ -52,7 +52,8 @@ def record_in_buckets(
                 own = [select_layers(gradient, part) for gradient in gradients]
                 own_seed = bucket_seed(seed, own[0].names)
                 fitted.append(asked.reducer.fitted(own, own_seed))
-                ran.append(run_reducer(fitted[-1], own, seed=own_seed, others=_restrict_steps(others, part)))
+                timed = replace(asked, reducer=fitted[-1]).timed
+                ran.append(run_reducer(timed, own, seed=own_seed, others=_restrict_steps(others, part)))
         exact = means(fitted[0].period)
         results = final_results(_merged(parts, [each.results for each in ran], like), asked.reducer.traits)
         compressed = [

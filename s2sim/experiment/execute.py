@@ -22,7 +22,6 @@ from s2sim.experiment.scenario.training import RankWork
 from s2sim.libraries.lowering import LoweredCall
 from s2sim.reducers.script import Call, HostSync, Recording, Work, ring_bytes, sum_over_ranks
 from s2sim.reducers.systems.dense import summed_dtype
-from s2sim.reducers.wrappers.error_feedback import feedback_work
 from s2sim.simulation.accounting import Iterations
 from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, in_hook, merge_recordings
 from s2sim.simulation.iteration import replay_iterations
@@ -145,9 +144,7 @@ class ExecutedRecording:
         costs = codec_costs(item.reducer, scenario.codec_as, 0 if training is None else training.host_loop_ps)
         if scenario.gpu.hook_copy_Bps is not None and summed_dtype(item.reducer) is None:
             # Of each value; half of it in encode and half in decode.
-            taken_s = VALUE_BYTES / scenario.gpu.hook_copy_Bps
-            taken_s += sum(work.bytes_moved for work in feedback_work(item.reducer, 1)) / scenario.gpu.stream_Bps
-            costs = replace(costs, copy_ps=PS_PER_S * taken_s / 2)
+            costs = replace(costs, copy_ps=PS_PER_S * VALUE_BYTES / scenario.gpu.hook_copy_Bps / 2)
         tensors = ((), ()) if costs == KERNELS else scenario.tensor_sizes(item.reducer)
         return cls(item.recording, scenario, timer, item.exchange, costs, *tensors)
 

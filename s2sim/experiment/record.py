@@ -1,7 +1,7 @@
 """Reducers run once on real gradients: their scripts, and the distance of their results to the exact mean."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, reduce
 from math import hypot
 from typing import TypeVar
@@ -220,7 +220,7 @@ def record(
     def record_one(asked: ReducerSpec) -> RecordedReducer:
         reducer = asked.reducer.fitted(gradients, seed)
         exact = means(reducer.period)
-        ran = run_reducer(reducer, gradients, seed=seed, others=others)
+        ran = run_reducer(replace(asked, reducer=reducer).timed, gradients, seed=seed, others=others)
         compressed = reducer.compresses(gradients[0])
         results = measure.final_results(ran.results, reducer.traits)
         errors = measure.worst_error(results, exact, compressed)

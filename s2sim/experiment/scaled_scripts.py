@@ -91,7 +91,7 @@ def run_without_warnings(
         return run_symmetric(reducer, gradients[0], symmetric, seed=seed)
 
     with warnings.catch_warnings(action="ignore", category=S2SimWarning):
-        return [_catch_refusal(item, partial(scripts, item.reducer)) for item in reducers]
+        return [_catch_refusal(item, partial(scripts, item.timed)) for item in reducers]
 
 
 def _catch_refusal(asked: ReducerSpec, compute: Callable[[], Recording]) -> Outcome:

@@ -77,7 +77,7 @@ def compare(text, layers, buckets, small, large, within):
     names = [layer.name for layer in layers]
     for bucket, scaled in zip(buckets, (each.recording for each in found.exchange), strict=True):
         own = of_bucket(bucket, names, large)
-        direct = run_reducer(make_reducer(text).fitted(own, 0), own).recording
+        direct = run_reducer(ReducerSpec(text, make_reducer(text).fitted(own, 0)).timed, own).recording
         assert [call.label for call in scaled.calls] == [call.label for call in direct.calls]
         for ours, theirs in zip(scaled.calls, direct.calls, strict=True):
             assert sum(ours.elements) == pytest.approx(sum(theirs.elements), rel=within, abs=16), ours.label

@@ -75,7 +75,7 @@ def test_scaled_scripts_are_those_of_as_many_times_the_rows(text, times):
     large = [Gradient(g.names, tuple(repeated(layer, times) for layer in g.layers)) for g in held]
     scaling = scale_to(large[0].size, held[0])
     found = record_scaled(reducers(text), held, scaling, seed=0)[0][0]
-    _, direct = run_group(make_instances(make_reducer(text), len(large)), large, seed=0)
+    _, direct = run_group(make_instances(ReducerSpec(text, make_reducer(text)).timed, len(large)), large, seed=0)
     for ours, theirs in zip(found.recording.calls, direct.calls, strict=True):
         # A bitmap ends on a whole byte, a list of indices on a whole element.
         assert ours.elements == pytest.approx(theirs.elements, abs=times)
@@ -99,7 +99,7 @@ def test_scripts_scaled_to_a_model_are_those_of_gradients_of_its_shape(text, tmp
         table = RowSparse(table.rows, np.tile(table.values, (1, 3)), shapes[0])
         dense = (np.ones(shape, np.float32) for shape in shapes[1:])
         large.append(Gradient(tuple(layer.name for layer in model.layers), (table, *dense)))
-    _, direct = run_group(make_instances(make_reducer(text), len(large)), large, seed=0)
+    _, direct = run_group(make_instances(ReducerSpec(text, make_reducer(text)).timed, len(large)), large, seed=0)
     for ours, theirs in zip(found.recording.calls, direct.calls, strict=True):
         assert ours.elements == pytest.approx(theirs.elements, abs=8)
     for ours, theirs in zip(sizes(found.recording)[1], sizes(direct)[1], strict=True):

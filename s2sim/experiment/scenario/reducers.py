@@ -19,11 +19,14 @@ from s2sim.gradients.models import Model, ModelLayer, load_model
 from s2sim.gradients.scaling import parse_parameters
 from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace, load_trace
 from s2sim.libraries.library import Library
+from s2sim.options import split_option_string
 from s2sim.profiles.profile import TensorTiming
 from s2sim.provenance import memory_bytes
 from s2sim.reducers.rank import GradientDtype, Reducer
 from s2sim.reducers.registry import PRESETS, make_reducer, option_string, reducer_names
 from s2sim.reducers.run import OtherSteps
+from s2sim.reducers.wrappers.compose import with_feedback
+from s2sim.reducers.wrappers.error_feedback import FeedbackPasses
 from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline, check_takes_shards
 from s2sim.topology.cluster import Cluster
@@ -45,6 +48,12 @@ class ReducerSpec:
     option_string: str
     reducer: Reducer
     optional: bool = False
+
+    @property
+    def timed(self) -> Reducer:
+        """The reducer with what the error feedback takes that training adds, unless ``ef=false`` leaves it out."""
+        bare = split_option_string(self.option_string)[1].get("ef") == "false"
+        return self.reducer if bare else with_feedback(self.reducer, FeedbackPasses)
 
 
 def parse_reducers(texts: Sequence[str]) -> tuple[ReducerSpec, ...]:

@@ -1,5 +1,7 @@
 """Which wrappers there are, in which order they go around a reducer, and how option strings ask for them."""
 
+from collections.abc import Callable
+
 from s2sim.errors import OptionError
 from s2sim.options import build, value_text
 from s2sim.reducers.rank import Reducer
@@ -47,12 +49,12 @@ def wrap(reducer: Reducer, options: dict[str, str]) -> Reducer:
     return reducer
 
 
-def with_feedback(reducer: Reducer) -> Reducer:
-    """Return a reducer as training would run it: with error feedback where it needs some and has none."""
+def with_feedback(reducer: Reducer, feedback: Callable[[Reducer], Reducer] = error_feedback.ErrorFeedback) -> Reducer:
+    """Return a reducer as training would run it: with error ``feedback`` where it needs some and has none."""
     if isinstance(reducer, steps.LocalSteps):
-        inner = with_feedback(reducer.inner)
+        inner = with_feedback(reducer.inner, feedback)
         return reducer if inner is reducer.inner else reducer.around(inner)
-    return error_feedback.ErrorFeedback(reducer) if reducer.traits.feedback == "needed" else reducer
+    return feedback(reducer) if reducer.traits.feedback == "needed" else reducer
 
 
 def written_options(reducer: Reducer) -> dict[str, str]:

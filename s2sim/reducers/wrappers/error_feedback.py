@@ -57,12 +57,16 @@ class Feedback(Wrapper):
             )
 
     def corrected(self, rank: Rank, gradient: Gradient) -> Gradient:
-        """Return the gradient with the residual added, and charge for it."""
-        if self.residual is None:
-            return gradient
-        corrected = add(gradient, self.residual)
-        charge_passes(rank, corrected)
+        """Return the gradient with the residual added, and charge for it, in the first step too."""
+        corrected = gradient if self.residual is None else add(gradient, self.residual)
+        self.charge_passes(rank, corrected)
         return corrected
+
+    def charge_passes(self, rank: Rank, gradient: Gradient, passes: int = 1) -> None:
+        """Charge the GPU for so many sums or differences of the layers that are compressed."""
+        values = sum(stored(gradient.layers[place]).size for place in self.inner.compresses(gradient))
+        for _ in range(passes if values else 0):
+            rank.work(cost.add(values))
 
     def held_back(self) -> Gradient | None:
         of_sums = self.inner.held_back()
@@ -80,13 +84,6 @@ def feedback_work(reducer: Reducer, values: int) -> list[Work]:
     The residual is added to the gradient, and what was sent is taken from their sum.
     """
     return [cost.add(values)] * 2 if reducer.traits.feedback == "needed" else []
-
-
-def charge_passes(rank: Rank, gradient: Gradient, passes: int = 1) -> None:
-    """Charge the GPU for so many sums or differences of gradients such as this."""
-    values = sum(stored(layer).size for layer in gradient.layers)
-    for _ in range(passes):
-        rank.work(cost.add(values))
 
 
 @dataclass(slots=True)
@@ -124,7 +121,7 @@ class EF21(Feedback):
         reduced = yield from self.inner.reduce(rank, difference)
         c_i = reduced.sent()
         g_i = c_i if before is None else add(before, c_i)
-        charge_passes(rank, g_i, 0 if before is None else 3)
+        self.charge_passes(rank, g_i, 3)
         self.g_i, self.residual = g_i, subtract(difference, c_i)
 
         def moved() -> Gradient:
@@ -150,7 +147,26 @@ class ErrorFeedback(Feedback):
         corrected = self.corrected(rank, gradient)
         reduced = yield from self.inner.reduce(rank, corrected)
         self.residual = subtract(corrected, (reduced.decoded or reduced.sent)())
-        charge_passes(rank, corrected)
+        self.charge_passes(rank, corrected)
+        return reduced
+
+
+@dataclass(slots=True)
+class FeedbackPasses(Feedback):
+    """A reducer with the passes over gradients that its error feedback takes, in a first step, which has no residual.
+
+    Training adds feedback where a reducer needs some: it is timed like that, and its error is that of a first step.
+    """
+
+    key = "ef"
+    adds = "what error feedback takes"
+    ef: bool = True
+
+    def reduce(self, rank: Rank, gradient: Gradient) -> Program:
+        self.charge_passes(rank, gradient)
+        reduced = yield from self.inner.reduce(rank, gradient)
+        (reduced.decoded or reduced.sent)()  # Which charges for it
+        self.charge_passes(rank, gradient)
         return reduced
 
 
@@ -178,7 +194,7 @@ class FilteredFeedback(Feedback):
             lambda values: values * values.dtype.type(self.beta)
         )
         self.residual = change if self.residual is None else add(self.residual, change)
-        charge_passes(rank, corrected, 2)
+        self.charge_passes(rank, corrected, 2)
         return reduced
 
 
@@ -208,10 +224,10 @@ class GlobalMomentum(Feedback):
         u = gradient
         if self.residual is not None and self.last_mean is not None:
             u = add(add(gradient, self.residual), self.last_mean.map(lambda values: values * np.float32(self.gmc)))
-            charge_passes(rank, u, 2)
+        self.charge_passes(rank, u, 2)
         reduced = yield from self.inner.reduce(rank, u)
         self.residual, self.last_mean = subtract(u, (reduced.decoded or reduced.sent)()), reduced.mean
-        charge_passes(rank, u)
+        self.charge_passes(rank, u)
         return reduced
 
 
@@ -262,18 +278,18 @@ class MomentumCorrection(Feedback):
         if self.velocity is not None and self.residual is not None:
             u = add(self.velocity.map(lambda values: values * np.float32(self.momentum)), gradient)
             v = add(self.residual, u)
-            charge_passes(rank, v, 2)
+        self.charge_passes(rank, v, 2)
         reduced = yield from self.inner.reduce(rank, v)
         sent = (reduced.decoded or reduced.sent)()
         self.residual = subtract(v, sent)
         self.velocity = Gradient(u.names, tuple(map(_mask_sent, u.layers, sent.layers))) if self.masking else u
-        charge_passes(rank, v, 1 + self.masking)
+        self.charge_passes(rank, v, 1 + self.masking)
         return reduced
 
     def _clipped(self, rank: Rank, gradient: Gradient) -> Waits[Gradient]:
         assert self.clip is not None
         own = sum(float(np.square(stored(layer), dtype=np.float64).sum()) for layer in gradient.layers)
-        charge_passes(rank, gradient)
+        self.charge_passes(rank, gradient)
         total = yield from rank.all_reduce(np.array([own]), label="squared norms")
         length = sqrt(float(total[0]) / rank.size)
         limit = self.clip / sqrt(rank.size)
