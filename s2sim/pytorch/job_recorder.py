@@ -125,6 +125,7 @@ class JobRecorder:
         self._marks: dict[str, list[timing.StepMarks]] = {kind: [] for kind in self._kinds}
         self._now: list[timing.StepMarks] = []  # Of the step that runs, by mini-batch
         self._beside: list[timing.StepMarks] = []  # Of mini-batches in the loop's own no_sync
+        self._reduced = 0  # Mini-batches of a step, at most, each of which DDP reduces
         self._averages: bool | None = None  # Whether steps without DDP's all-reduces are taken, as all ranks agree
         self._begin: Any = None  # Mark of the end of the step before
         self._captured: dict[int, dict[str, torch.Tensor]] = defaultdict(dict)  # By place in the kinds
@@ -173,6 +174,7 @@ class JobRecorder:
             for marks in whole:
                 marks.backward_end = next(reversed(marks.ready.values()))
             # Of several mini-batches in a step the last one counts, after which ranks reduce their gradients.
+            self._reduced = max(self._reduced, sum(each.reduces for each in whole))
             alone = [each for each in whole[:-1] if kind == "few" and not each.reduces]
             self._beside += [replace(each, optimizer_end=each.backward_end) for each in alone]
             # A closure runs backward in the optimizer; one that is none of PyTorch's is not seen.
@@ -297,6 +299,11 @@ class JobRecorder:
             raise S2SimError(
                 f"{self._done} of the {len(self._kinds)} steps that a recording takes have ended: let the loop run on, "
                 "or record fewer with steps= and gradient_steps="
+            )
+        if self._ddp is not None and self._ranks > 1 and self._reduced > 1:
+            raise S2SimError(
+                f"{self._reduced} mini-batches of a step were each all-reduced, and one alone would be predicted: use "
+                "no_sync() for all but the last, or call step() after each"
             )
         for kept in self._captured.values():
             kept |= {name: torch.zeros(each.shape) for name, each in self._parameters.items() if name not in kept}
