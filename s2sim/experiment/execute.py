@@ -232,7 +232,7 @@ class ExecutedRecording:
             compute = self.rank_work.compute
             gathers = self.rank_work.gathers.in_order(training.accumulate)
             recordings = [each.recording for each in (*self.bucket_exchanges, *(each.exchange for each in gathers))]
-            taken_ps += [compute.forward_ps, compute.backward_ps, np.array([compute.optimizer_ps])]
+            taken_ps += [compute.forward_ps, compute.backward_ps, np.array([compute.optimizer_ps, compute.host_ps])]
         for recording in {id(each): each for each in recordings}.values():
             steps = [step for script in recording.distinct_scripts for step in script]
             works_ps = [work_ps(step, gpu, pcie) for step in steps if isinstance(step, Work)]

@@ -96,7 +96,8 @@ def iteration_bound_s(executed: ExecutedRecording) -> float:
     assisted = any(launch.timed.schedule.assisted for launch in iterations.launches)
     alone_s = float(settings.slower.min()) / PS_PER_S
     forward_s, backward_s = (float(each.sum()) * alone_s for each in (compute.forward_ps, compute.backward_ps))
-    optimizer_s = compute.optimizer_ps * (alone_s if settings.optimizer is None else settings.optimizer / PS_PER_S)
+    after_ps = sum(each for _, each in compute.after_ps)
+    optimizer_s = after_ps * (alone_s if settings.optimizer is None else settings.optimizer / PS_PER_S)
     compute_s = settings.idle_ps / PS_PER_S + settings.accumulate * (forward_s + backward_s) + optimizer_s
     before_s = compute_s - optimizer_s - backward_s
     ready_ps = np.cumsum(compute.backward_ps)

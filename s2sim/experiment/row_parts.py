@@ -36,11 +36,13 @@ class IterationRow:
     state_bytes: int = 0
     pipeline_wait: float = 0.0  # Part of waiting that is for other stages of a pipeline, whatever is sent
     parameter_bytes: int = 0  # Received of parameters in all-gathers, where ranks hold shards of them
+    host: float = 0.0  # As a recorded job has it: its host, and ranks that waited for each other
 
     @property
     def total_s(self) -> float:
         """All of it, from the beginning of forward until the next may begin."""
-        return self.forward + self.backward + (self.codec + self.exposed_communication + self.waiting) + self.optimizer
+        exposed = self.codec + self.exposed_communication + self.waiting
+        return self.forward + self.backward + exposed + self.optimizer + self.host
 
     @property
     def hidden_share(self) -> float:

@@ -23,7 +23,7 @@ STREAMS = ("compute", "codec", "network")
 """From what makes gradients to what carries them."""
 
 _PS_PER_US = 1e6
-_CODEC = {"codec": "encode, decode", "host": "host waits for the GPU"}
+_CODEC = {"codec": "encode, decode", "sync": "host waits for the GPU"}
 # Some 200 bytes of JSON each; viewers become slow with more.
 _MAX_MESSAGES = 500_000
 

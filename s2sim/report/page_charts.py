@@ -19,7 +19,7 @@ from s2sim.experiment.timeline import STREAMS, Streams, Timeline
 from s2sim.report.figures import style
 from s2sim.report.format import error_text, factor_text, group_by_workers, loss_text, signed_text, workers_text
 from s2sim.report.grid import scalar_text
-from s2sim.report.run_tables import iteration_of
+from s2sim.report.run_tables import iteration_of, unrecorded
 from s2sim.report.traffic_tables import term_name
 from s2sim.sweeps.study import Scale
 from s2sim.tables import Table, group_by
@@ -164,7 +164,8 @@ def row_charts(rows: Sequence[Row]) -> list[dict[str, Any]]:
 def _time_chart(rows: Sequence[Row]) -> dict[str, Any]:
     simulated = all(row.iteration is not None for row in rows)
     *stacked, hidden = style.ITERATION_PARTS
-    colours = {part: style.ITERATION_PARTS[part] for part in stacked} if simulated else style.COLOURS["phases"]
+    shown = [part for part in stacked if simulated and part not in unrecorded(rows)]
+    colours = {part: style.ITERATION_PARTS[part] for part in shown} if simulated else style.COLOURS["phases"]
 
     def spans(row: Row) -> Spans:
         of: Any = iteration_of(row) if simulated else row.time_s
@@ -221,6 +222,8 @@ def _timeline_chart(name: str, streams: Streams) -> dict[str, Any]:
     last = max((span.details["iteration"] for span in computed), default=0)
     begin_us = min((span.start_us for span in computed if span.details["iteration"] == last), default=0.0)
     parts = {**style.COLOURS["streams"], "network": _NETWORK}
+    if all(span.name != "host" for span in computed):
+        del parts["host"]
     spans: dict[str, list[tuple[str, float, float, str]]] = {stream: [] for stream in STREAMS}
     for span in (span for span in streams.spans if span.end_us > begin_us):
         start_s, end_s = ((at_us - begin_us) / 1e6 for at_us in (span.start_us, span.end_us))

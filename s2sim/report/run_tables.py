@@ -25,6 +25,11 @@ def exchange_text(rows: Sequence[Row]) -> str:
     return f"{dense.discipline}, {format_number_of(dense.buckets, 'bucket')}{together}"
 
 
+def unrecorded(rows: Iterable[Row]) -> tuple[str, ...]:
+    """Return the parts of iterations that only a recorded job has, if none of the rows has them."""
+    return () if any(iteration_of(row).host for row in rows) else ("host",)
+
+
 def iteration_grids(result: Result) -> list[Grid]:
     """Return the parts of an iteration of each reducer, a table per number of workers."""
     grids = []
@@ -34,7 +39,7 @@ def iteration_grids(result: Result) -> list[Grid]:
         grid = tabulate(
             f"{fmt.workers_with_mark(rows[0])}: where {of} goes on the slowest rank, {exchange_text(rows)}",
             rows,
-            *columns_of("iteration"),
+            *columns_of("iteration", without=unrecorded(rows)),
         )
         grids.append(grid)
     return grids

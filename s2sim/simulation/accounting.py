@@ -67,12 +67,13 @@ class IterationParts:
     waiting: int  # The GPU is idle; this rank has posted a call that other ranks have not
     optimizer: int
     hidden_communication: int  # A collective of this rank is in flight during compute or codec
+    host: int = 0  # Where a job was recorded: its host, and ranks that waited for each other
 
     @property
     def iteration(self) -> int:
         """The total, from the beginning of forward until the next may begin."""
         exposed = self.codec + self.exposed_communication + self.waiting
-        return self.forward + self.backward + exposed + self.optimizer
+        return self.forward + self.backward + exposed + self.optimizer + self.host
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,14 +113,15 @@ def time_breakdown(spent: RankActivity, bounds_ps: Sequence[int], steps: int = 1
         taken, left = left & covered, left & ~covered
         return summed(taken)
 
-    parts = {what: take(is_covered(intervals[what], points)) for what in _KINDS[:4]}
+    parts = {what: take(is_covered(intervals[what], points)) for what in _KINDS[:5]}
     in_flight = is_covered(flying, points)
     hidden = summed(in_flight & ~left)
-    exposed = take(in_flight | is_covered(intervals["host"], points))
+    exposed = take(in_flight | is_covered(intervals["sync"], points))
     waited = take(is_covered(waiting, points))
     exposed = exposed + summed(left)
-    columns = (parts["forward"], parts["backward"], parts["codec"], exposed, waited, parts["optimizer"], hidden)
+    before = (parts[what] for what in ("forward", "backward", "codec"))
+    columns = (*before, exposed, waited, parts["optimizer"], hidden, parts["host"])
     return [IterationParts(*row) for row in zip(*(column.tolist() for column in columns), strict=True)]
 
 
-_KINDS = ("forward", "backward", "optimizer", "codec", "host")
+_KINDS = ("forward", "backward", "optimizer", "host", "codec", "sync")

@@ -29,9 +29,15 @@ class Compute:
     backward_ps: Ints  # Of each tensor's layer, since the readiness of the previous gradient
     optimizer_ps: int = 0  # Once all gradients are reduced
     memory_bound: float = 0.0  # Share of compute time, from 0 to 1, limited by memory and not by arithmetic
+    host_ps: int = 0  # After the optimizer: of the host, and of ranks that wait for each other, as it was recorded
+
+    @property
+    def after_ps(self) -> "tuple[tuple[Activity, int], ...]":
+        """What runs once all gradients are reduced."""
+        return tuple(each for each in (("optimizer", self.optimizer_ps), ("host", self.host_ps)) if each[1])
 
 
-Activity: TypeAlias = Literal["forward", "backward", "optimizer", "codec", "host"]
+Activity: TypeAlias = Literal["forward", "backward", "optimizer", "host", "codec", "sync"]
 
 _MAX_MEMORY_SHARE = 0.9  # of the memory's bandwidth, for communication kernels: the others never stop
 _NEVER = 1 << 62  # picoseconds
@@ -89,7 +95,7 @@ class GpuDevice:
         """Append kernels of given durations and return the event of the end; other jobs may run between kernels."""
         job = _Job(what, list(accumulate(kernels_ps)), self.env.event())
         self._advance()
-        beside = self.streams == 2 and what in ("codec", "host")
+        beside = self.streams == 2 and what in ("codec", "sync")
         self._queues[1 if beside else 0].append(job)
         self._reschedule()
         return job.done
@@ -118,10 +124,10 @@ class GpuDevice:
     def _slowdown(self, job: _Job, other: list[_Job]) -> float:
         """Return the slowdown of a running job beside the other queue."""
         if not other:
-            return self._held_slowdown if job.what not in ("codec", "host") else 1.0
-        if job.what == "host":
+            return self._held_slowdown if job.what not in ("codec", "sync") else 1.0
+        if job.what == "sync":
             return 1.0
-        m, beside = self.memory_bound, other[0].what != "host"
+        m, beside = self.memory_bound, other[0].what != "sync"
         if job.what == "codec":
             return 1.0 + m * beside
         return (1 - m + m * (m + 1) if beside else 1.0) * self._held_slowdown
@@ -243,7 +249,7 @@ class BucketProgram:
 
     def synchronise(self) -> Passing:
         """Let the host wait for the GPU."""
-        yield self.owner.device.run("host", self.sync_ps)
+        yield self.owner.device.run("sync", self.sync_ps)
 
     def await_gradient(self) -> Passing:
         """Wait until the bucket is complete."""

@@ -289,8 +289,9 @@ class _IterationReplay:
             freed = ended
             if settings.waits_for_all or iteration == len(ranks.slower) - 1:
                 yield env.all_of(ended[: self._buckets])
-            if compute.optimizer_ps and (settings.waits_for_all or not exchanges):  # Else each bucket has its share
-                yield ranks.device.run("optimizer", ceil(compute.optimizer_ps * ranks.optimizer[iteration]))
+            # Else each bucket has its share.
+            for what, alone_ps in compute.after_ps if settings.waits_for_all or not exchanges else ():
+                yield ranks.device.run(what, ceil(alone_ps * ranks.optimizer[iteration]))
             if count := len(self._gathers.after_step):
                 queue.begin(count, count)
                 yield env.all_of(ended)
@@ -364,10 +365,10 @@ class _IterationReplay:
         if before is not None:
             yield from program.wait(before)
         yield from run_script(env, script, leaving.recording.calls, communicators, program, first_call)
-        if not settings.waits_for_all and self._compute.optimizer_ps:
+        for what, alone_ps in () if settings.waits_for_all else self._compute.after_ps:
             share = len(leaving.bucket.tensors) / max(1, len(self._compute.backward_ps))
             share *= ranks.optimizer[(number + 1) * self._period - 1]
-            yield ranks.device.run("optimizer", ceil(self._compute.optimizer_ps * share))
+            yield ranks.device.run(what, ceil(alone_ps * share))
         ranks.programs -= 1
 
     def _price_ps(self, work: Work) -> int:

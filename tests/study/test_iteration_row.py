@@ -11,7 +11,7 @@ from s2sim.experiment.row_parts import IterationRow
 from s2sim.simulation.accounting import IterationParts
 from s2sim.units import PS_PER_S
 
-EXPOSED = ("forward", "backward", "codec", "exposed_communication", "waiting", "optimizer")
+EXPOSED = ("forward", "backward", "codec", "exposed_communication", "waiting", "optimizer", "host")
 HARD = {
     "lower_bound": 0.0,
     "waiting_mean": 0.0,
@@ -29,7 +29,7 @@ def iteration_row(parts):
     return IterationRow(**{each.name: getattr(parts, each.name) / PS_PER_S for each in fields(parts)}, **HARD)
 
 
-@given(st.lists(part, min_size=7, max_size=7))
+@given(st.lists(part, min_size=8, max_size=8))
 def test_exposed_parts_in_json_are_the_iteration_to_the_picosecond(ps):
     parts = IterationParts(*ps)
     row = iteration_row(parts)

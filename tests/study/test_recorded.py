@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from matplotlib.legend import Legend
 
 from s2sim.cli.main import main
 from s2sim.errors import OptionError, TopologyError
@@ -22,6 +23,9 @@ from s2sim.reducers.gpu_cost import cast, multiply_cost, select
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Work
+from s2sim.report.figures.bars import iterations_figure
+from s2sim.report.page_charts import row_charts
+from s2sim.report.run_tables import iteration_grids
 from s2sim.simulation.plan import work_ps
 from s2sim.sweeps.compute import compute_jobs
 from s2sim.sweeps.explore import Explorer
@@ -153,6 +157,25 @@ def test_ranks_wait_for_each_other_in_every_iteration(folder):
         assert row.iteration_s - before.iteration_s == pytest.approx(added_s, rel=1e-6)
     assert found.recorded.waiting_s == pytest.approx(0.02, abs=0.003)
     assert found.recorded.error == pytest.approx(total_s(late) / found.recorded.predicted_iteration_s - 1)
+
+
+def test_what_was_recorded_of_the_host_is_no_part_of_the_optimizer(folder):
+    """It is a part of its own, which only runs of recorded jobs show."""
+    late = replace(ONE_BUCKET, exposed_communication_s=ONE_BUCKET.exposed_communication_s + 0.02)
+    found = predicted(folder(parts=late, iteration_s=total_s(late)))
+    for row in found.results:
+        assert row.iteration.optimizer == pytest.approx(OPTIMIZER_S, rel=1e-9)
+        assert row.iteration.host == pytest.approx(ONE_BUCKET.other_s + found.recorded.waiting_s, rel=1e-9)
+        assert row.iteration_s == pytest.approx(row.iteration.total_s, rel=1e-9)
+    plain = run("star.toml", workers=2, reducers=("fp16",), profile="mine/profile.toml", break_even=False)
+    assert {row.iteration.host for row in plain.results} == {0.0}
+    for result, shown in ((found, True), (plain, False)):
+        (grid,) = iteration_grids(result)
+        assert ("host" in {column.title for column in grid.columns}) == shown
+        chart, *_ = row_charts(result.results)
+        assert ("host" in dict(chart["parts"])) == shown
+        legend = iterations_figure({2: result.results}).findobj(Legend)
+        assert any("host" in {text.get_text() for text in each.get_texts()} for each in legend) == shown
 
 
 @pytest.mark.slow

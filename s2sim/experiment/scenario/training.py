@@ -174,10 +174,10 @@ class TrainingIteration:
         tensors, profile = self.profile.tensors, self.profile
         forward_ps = np.array([each.forward_ps for each in tensors], np.int64)
         backward_ps = np.array([each.backward_ps for each in tensors], np.int64)
-        return Compute(forward_ps, backward_ps, profile.optimizer_ps + self.other_ps, profile.memory_bound)
+        return Compute(forward_ps, backward_ps, profile.optimizer_ps, profile.memory_bound, self.host_ps)
 
     @property
-    def other_ps(self) -> int:
+    def host_ps(self) -> int:
         """What the host, and ranks that wait for each other, take of each iteration, as far as it was recorded."""
         found = self.recorded
         return 0 if found is None else round((found.measured.other_s + found.waiting_s) * PS_PER_S)
@@ -264,7 +264,7 @@ class TrainingIteration:
                 compute,
                 forward_ps=compute.forward_ps + copied_ps[0],
                 backward_ps=compute.backward_ps + copied_ps[1],
-                optimizer_ps=-(-self.profile.optimizer_ps // shards) + self.other_ps,
+                optimizer_ps=-(-self.profile.optimizer_ps // shards),
             )
             if shards > 1
             else compute,

@@ -16,7 +16,7 @@ from s2sim.experiment.rows import Row
 from s2sim.report.figures import style
 from s2sim.report.figures.labels import figure_with_head, names_size
 from s2sim.report.format import ENDS_WITH, error_text, factor_text, throughput_text
-from s2sim.report.run_tables import exchange_text, iteration_of
+from s2sim.report.run_tables import exchange_text, iteration_of, unrecorded
 from s2sim.units import format_seconds
 
 # Inches: the surroundings of the bars of a panel, the legend, the least width of bars with their texts.
@@ -151,7 +151,8 @@ def iterations_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: st
         return f"{format_seconds(length_s(row))}, {factor_text(row.speedup_vs_dense)}, {throughput}{_loss_text(row)}"
 
     fastest_first = {workers: sorted(rows, key=length_s) for workers, rows in rows_by_workers.items()}
-    how = exchange_text([row for rows in fastest_first.values() for row in rows])
+    every = [row for rows in fastest_first.values() for row in rows]
+    how, absent = exchange_text(every), unrecorded(every)
     bars = _Bars(
         "Where an iteration goes, with its time, speed-up over dense, throughput and relative L2 error",
         "time of an iteration on the slowest rank",
@@ -159,7 +160,7 @@ def iterations_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: st
         _draw_iteration_bars,
         length_s,
         summary,
-        [Patch(facecolor=colour, label=part) for part, colour in style.ITERATION_PARTS.items()],
+        [Patch(facecolor=colour, label=part) for part, colour in style.ITERATION_PARTS.items() if part not in absent],
     )
     return _bars_figure(bars, fastest_first, f"{how}; {subtitle}" if subtitle else how)
 
@@ -168,7 +169,7 @@ def _draw_iteration_bars(axes: Axes, rows: Sequence[Row]) -> None:
     def seconds(part: str) -> list[float]:
         return [getattr(iteration_of(row), part.replace(" ", "_")) for row in rows]
 
-    parts = {part: seconds(part) for part in STACKED}
+    parts = {part: seconds(part) for part in STACKED if part not in unrecorded(rows)}
     starts = _stack_bars(axes, parts, lambda _, part: style.ITERATION_PARTS[part], _STACK, 0.3)
     hidden, exposed = seconds(HIDDEN), starts["exposed communication"]
     places = [y + (_STACK + _THIN) / 2 for y in range(len(rows))]
