@@ -74,7 +74,8 @@ class RecordedComparison:
     measured_iteration_s: float
     predicted_iteration_s: float
     uncorrected_iteration_s: float  # As predicted with the library's shipped constants and without corrections
-    error: float  # By which share of the smaller the two may differ: what is left, or what fitted all-reduces are off
+    # By which share of the smaller the two may differ: what is left, waiting_s as well, or what all-reduces are off
+    error: float
     # measured, predicted: the parts; of the measured ones the sum differs from the iteration by what marks take
     measured: IterationSeconds
     predicted: IterationSeconds
@@ -92,9 +93,10 @@ class RecordedComparison:
     @property
     def text(self) -> str:
         """All of it in a sentence."""
+        waits = f" ({format_seconds(self.waiting_s)} of it unexplained by all-reduces)" if self.waiting_s else ""
         parts = (
             f"{name.removesuffix('_s').replace('_', ' ')} {format_seconds(value)} -> "
-            f"{format_seconds(asdict(self.predicted)[name])}"
+            f"{format_seconds(asdict(self.predicted)[name])}{waits if name == 'exposed_communication_s' else ''}"
             for name, value in asdict(self.measured).items()
         )
         off = self.predicted_iteration_s / self.measured_iteration_s - 1
@@ -129,11 +131,12 @@ def predict_recorded(
         gradient = Gradient(("bucket",), (np.zeros(int(sizes[list(bucket.tensors)].sum()), np.float32),))
         exchange.append(policy.BucketExchange(bucket, run_symmetric(dense, gradient, job.ranks)))
 
-    def simulated(using: Library, lost_s_per_byte: float) -> IterationParts:
+    def simulated(using: Library, lost_s_per_byte: float, host_s: float = 0.0) -> IterationParts:
+        worked = replace(compute, host_ps=round(host_s * PS_PER_S))
         settings = IterationSettings(
             np.ones((1, job.ranks)), accumulate=job.mini_batches, processor_s_per_byte=lost_s_per_byte
         )
-        return replay_iterations(exchange, compute, timer, gpu, using, settings).typical
+        return replay_iterations(exchange, worked, timer, gpu, using, settings).typical
 
     uncorrected = simulated(library, 0.0)
     fitted = with_constants(library, fit.own) if fit.own else library
@@ -152,28 +155,33 @@ def predict_recorded(
         found = simulated(fitted, lost_s_per_byte)
     before_s = (job.mini_batches - 1) * (found.forward + found.backward) / job.mini_batches / PS_PER_S
     measured = replace(job.parts, other_s=max(0.0, job.parts.other_s - before_s))
-    predicted = IterationSeconds(
+    if job.ranks == 1:  # Before the optimizer the host works: nothing is exchanged.
+        host_s = measured.other_s + measured.exposed_communication_s
+        measured = replace(measured, exposed_communication_s=0.0, other_s=host_s)
+    exposed_s = (found.exposed_communication + found.waiting) / PS_PER_S
+    waiting_s = max(0.0, measured.exposed_communication_s - exposed_s)
+    whole_s = simulated(fitted, lost_s_per_byte, measured.other_s + waiting_s).iteration / PS_PER_S
+    explained = IterationSeconds(
         forward_s=found.forward / job.mini_batches / PS_PER_S,
         backward_s=(found.backward / job.mini_batches + found.codec) / PS_PER_S,
-        exposed_communication_s=(found.exposed_communication + found.waiting) / PS_PER_S,
+        exposed_communication_s=exposed_s,
         optimizer_s=found.optimizer / PS_PER_S,
         other_s=measured.other_s,
     )
-    whole_s = found.iteration / PS_PER_S + measured.other_s
-    off = {name: abs(value - asdict(predicted)[name]) for name, value in asdict(measured).items()}
-    left = max(whole_s / job.iteration_s, job.iteration_s / whole_s) - 1
+    off = {name: abs(value - asdict(explained)[name]) for name, value in asdict(measured).items()}
+    left = max(max(each / job.iteration_s, job.iteration_s / each) for each in (whole_s, whole_s - waiting_s)) - 1
     return RecordedComparison(
         measured_iteration_s=job.iteration_s,
         predicted_iteration_s=whole_s,
         uncorrected_iteration_s=uncorrected.iteration / PS_PER_S,
-        error=max(left, fit.after * predicted.exposed_communication_s / whole_s),
+        error=max(left, fit.after * exposed_s / whole_s),
         measured=measured,
-        predicted=predicted,
+        predicted=replace(explained, exposed_communication_s=exposed_s + waiting_s),
         most_off=max(off, key=off.__getitem__).removesuffix("_s").replace("_", " "),
         rate_bytes_per_s=_link_rate(job),
         all_reduce_error=fit.after,
         constants=fit.constants,
-        waiting_s=max(0.0, measured.exposed_communication_s - predicted.exposed_communication_s),
+        waiting_s=waiting_s,
         processor_s_per_byte=lost_s_per_byte,
         own=fit.own,
     )
