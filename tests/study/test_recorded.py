@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from matplotlib.legend import Legend
 
+from s2sim.advice.script import script_lines
 from s2sim.cli.main import main
 from s2sim.errors import OptionError, TopologyError
 from s2sim.experiment.rows import Result
@@ -259,6 +260,25 @@ def test_the_screen_and_json_have_measured_beside_predicted(folder, capsys):
     assert main(command) == 0
     shown = " ".join(capsys.readouterr().out.split())
     assert "the recorded job on its own network of 430.1 Mbps, measured -> predicted:" in shown
+
+
+@pytest.mark.parametrize(
+    ("job", "asked", "library", "who"),
+    [
+        ({}, {}, "gloo", "library gloo (with its constants for tcp), as the recorded job has it; GPU"),
+        ({}, {"library": "nccl"}, "nccl", "GPU a100, by default"),
+        ({}, {"overrides": ("library=nccl",)}, "nccl", "library nccl"),
+        ({"device": "a100"}, {}, "nccl", "library nccl (with its constants for tcp, one process a GPU), as star says"),
+        ({"backend": None, "all_reduces": ()}, {}, "nccl", "library nccl"),
+    ],
+)
+def test_a_job_of_processors_runs_its_own_library_by_default(folder, job, asked, library, who):
+    recorded = folder(**job)
+    Path("star.toml").write_text(STAR.replace('"gloo"', '"nccl"'), "utf-8")
+    found = predicted(recorded, **asked)
+    assert (found.library, {row.real_library for row in found.results}) == (library, {library})
+    assert who in found.machines
+    assert ("NCCL" in "\n".join(script_lines(found.spec, found.results[0]))) == (library == "nccl")
 
 
 def test_without_times_of_the_network_a_line_says_how(folder):

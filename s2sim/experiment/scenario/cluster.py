@@ -243,8 +243,9 @@ def resolve_machines(
     gpu: str | None = None,
     *,
     latency_holds_library: bool = False,
+    backend: str | None = None,
 ) -> Machines:
-    """Return the library and GPU of options and, without them (None), of the topology.
+    """Return the library and GPU of options and, without them (None), of the topology; ``backend`` is a job's library.
 
     Libraries run by their constants if the topology states its network, unless its latencies include the library's
     (``latency_holds_library``).
@@ -260,7 +261,7 @@ def resolve_machines(
 
     card = load_gpu((shape.gpu or _USUAL_GPU) if gpu is None else gpu)
     usual = usual_library(card.name)
-    said_library = shape.library or usual
+    said_library = backend or shape.library or usual
     taken = choose(said_library if library is None else library)
     warn_of_vendor(taken, card.name)
     real = taken
@@ -272,14 +273,14 @@ def resolve_machines(
         if asked.get(name) is not None:
             warn(f"--set {override} changes nothing beside --{name} {asked[name]}: leave one out", stacklevel=4)
 
-    def chosen_by(given: str | None, in_topology: str | None) -> str:
-        if given is not None:
-            return "as asked for"
+    def chosen_by(given: str | None, in_topology: str | None, of_job: str | None = None) -> str:
+        if given is not None or of_job is not None:
+            return "as asked for" if given is not None else "as the recorded job has it"
         return f"as {shape.name} says" if in_topology else f"by default, as {shape.name} does not say"
 
     assumed = " (the wire alone)" if taken.profile == NO_OVERHEADS else f" ({taken.profile.assumed(shape)})"
     origins = {
-        f"library {taken.option_string}{'' if taken == IDEAL else assumed}": chosen_by(library, shape.library),
+        f"library {taken.option_string}{'' if taken == IDEAL else assumed}": chosen_by(library, shape.library, backend),
         f"GPU {card.name}": chosen_by(gpu, shape.gpu),
     }
     texts = [

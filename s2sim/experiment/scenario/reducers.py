@@ -7,6 +7,7 @@ from typing import Self, TypeAlias, cast
 import numpy as np
 
 from s2sim.errors import OptionError, S2SimError, warn
+from s2sim.experiment.cluster_spec import overridden_field
 from s2sim.experiment.scenario.cluster import Machines, Scenario, resolve_cluster, resolve_machines
 from s2sim.experiment.scenario.groups import groups_for_all
 from s2sim.experiment.scenario.recorded import corrected_machines, predict_recorded
@@ -21,6 +22,7 @@ from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace, load_trace
 from s2sim.libraries.library import Library
 from s2sim.options import split_option_string
 from s2sim.profiles.profile import TensorTiming
+from s2sim.profiles.read import PROCESSORS, RecordedJob
 from s2sim.provenance import memory_bytes
 from s2sim.reducers.rank import GradientDtype, Reducer
 from s2sim.reducers.registry import PRESETS, make_reducer, option_string, reducer_names
@@ -290,6 +292,14 @@ def held_bytes(trace: AnyTrace) -> int:
     return own + sum(each.rows.nbytes + each.values.nbytes for each in layers if isinstance(each, RowSparse))
 
 
+def _backend_of_job(spec: RunSpec) -> str | None:
+    """Return the library of a job that was recorded on processors, where a cluster's is often one of GPUs."""
+    if spec.recorded is None or "library" in map(overridden_field, spec.overrides):
+        return None
+    job = RecordedJob.read(spec.recorded)
+    return job.backend if job.device == PROCESSORS else None
+
+
 def resolve_run(spec: RunSpec) -> ReducerScenario:
     """Return the scenario of a run."""
     reducers, refused = asked_or_all(spec.reducers)
@@ -306,7 +316,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
         # A wrong name of an algorithm is refused now, not once gradients are there.
         where.running(item.reducer.runs_by)
     dtype = trace.manifest.dtype if spec.dtype is None else cast("GradientDtype", spec.dtype)
-    machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu)
+    machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu, backend=_backend_of_job(spec))
     training = resolve_training(spec, where, machines, ranks)
     if training is not None and (job := training.job) is not None:
         compared = predict_recorded(training, job, machines.gpu, trace.manifest.dtype)
