@@ -250,6 +250,7 @@ class RecordedJob(StrictFields):
     interface: str | None = None  # That the backend was told to use
     processors: int | None = None  # That a process may use
     all_reduces: tuple[AllReduceTime, ...] = ()
+    by_rows: tuple[str, ...] = ()  # Parameters whose gradients DDP sends by rows, as those of tables with sparse=True
 
     def __post_init__(self) -> None:
         if not 0 < self.iteration_s < _MAX_PS / PS_PER_S or min(self.ranks, self.mini_batches) < 1:

@@ -339,7 +339,7 @@ class JobRecorder:
         write_trace(self._folder / TRACE, together, warmup_steps=self._done - steps, **self._about)
         for each in folders:
             shutil.rmtree(each)
-        few = self._marks["few"]
+        few, captured = self._marks["few"], self._captured.values()
         alone = self._beside or self._marks.get("alone", [])
         times = timing.step_times(self._module, self._clock, self._marks["all"], alone or few, sparse)
         parts = timing.iteration_parts(self._clock, few)
@@ -375,6 +375,7 @@ class JobRecorder:
             parts=parts,
             mini_batches=few[-1].mini_batches,
             compute_alone=bool(alone),
+            by_rows=tuple(each for each in self._parameters if any(kept[each].is_sparse for kept in captured)),
             **network,
         ).write(self._folder)
 

@@ -114,6 +114,19 @@ def test_mini_batches_are_as_recorded_unless_given(tmp_path):
     assert found == {None: 3, 1: 1, 2: 2}
 
 
+def test_tables_whose_gradients_go_by_rows_are_named(tmp_path, monkeypatch):
+    class ByRows(Model):
+        def __init__(self):
+            super().__init__()
+            self.table.sparse = True
+
+    loop(tmp_path / "whole")
+    monkeypatch.setitem(globals(), "Model", ByRows)
+    loop(tmp_path / "mine")
+    found = [RecordedJob.read(str(tmp_path / name)).by_rows for name in ("whole", "mine")]
+    assert found == [(), ("table.weight",)]
+
+
 def test_a_folder_is_a_run(tmp_path, capsys):
     model, _ = loop(tmp_path / "mine", steps=ALL + 3)
     profile = load_profile(str(tmp_path / "mine" / "profile.toml"))

@@ -33,7 +33,7 @@ from s2sim.sweeps.explore import Explorer
 from s2sim.topology.hardware import load_gpu
 from s2sim.validation.calibrate_codecs import _without_collectives_s, fit_codecs
 
-NAMES, SIDE = ("first.weight", "second.weight"), 512
+NAMES, SIDE, ROWS = ("first.weight", "second.weight"), 512, 64  # Rows of the first that are not zero
 BYTES = 4 * SIDE * SIDE
 # Seconds of forward, of backward until each gradient, and of the optimizer; of an all-reduce, and of each of its bytes.
 FORWARD_S, BACKWARD_S, OPTIMIZER_S = 0.004, (0.006, 0.012), 0.001
@@ -89,6 +89,7 @@ def folder(tmp_path, monkeypatch):
     (tmp_path / "star.toml").write_text(STAR, "utf-8")
     random = np.random.default_rng(0)
     layers = tuple(random.standard_normal((SIDE, SIDE), np.float32) for _ in NAMES)
+    layers[0][ROWS:] = 0
     table = GradientTable(1, 4, lambda *_: Gradient(NAMES, layers))
     origin = Origin("a", "b", "c", "d", "e")
     (tmp_path / "mine").mkdir()
@@ -294,6 +295,17 @@ def test_buckets_are_those_that_were_recorded(folder):
     # By the limits of DDP, of which the first is 1 MiB.
     assert predicted("mine", discipline="ddp").results[0].iteration.buckets == 2
     assert predicted(folder(buckets=())).results[0].iteration.buckets == 2
+
+
+def test_tables_that_a_job_sends_by_rows_are_gathered_on_its_own_network(folder):
+    """Rows of both ranks with their numbers, and not the whole table; other predictions stay those of dense."""
+    apart = {"buckets": ((NAMES[1],), (NAMES[0],)), "parts": parts(0.0, backward_s=1.0), "iteration_s": 1.008}
+    whole, by_rows = predicted(folder(**apart)), predicted(folder(**apart, by_rows=(NAMES[0],)))
+    saved_s = whole.recorded.predicted.exposed_communication_s - by_rows.recorded.predicted.exposed_communication_s
+    assert saved_s == pytest.approx((BYTES - ROWS * 4 * (SIDE + 1)) * BETA_S, rel=0.15)
+    assert [row.iteration_s for row in by_rows.results] == [row.iteration_s for row in whole.results]
+    assert any(note.startswith("the job sends gradients of first.weight by rows") for note in by_rows.caveats)
+    assert not any("by rows" in note for note in whole.caveats)
 
 
 @pytest.mark.slow

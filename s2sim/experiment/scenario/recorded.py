@@ -12,15 +12,15 @@ from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.experiment.json_form import LEFT_OUT
 from s2sim.gradients.gradient import Gradient
+from s2sim.gradients.synthetic import AnyTrace
 from s2sim.libraries.constants import ConstantOverrides, load_constants
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.library import Library
 from s2sim.libraries.lowering_tables import choose_library
 from s2sim.profiles.profile import ComputeProfile
 from s2sim.profiles.read import IterationSeconds, RecordedJob
-from s2sim.reducers.rank import GradientDtype
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.run import run_symmetric
+from s2sim.reducers.run import run_reducer, run_symmetric
 from s2sim.simulation.accounting import IterationParts, IterationSettings
 from s2sim.simulation.bucketing import policy
 from s2sim.simulation.iteration import replay_iterations
@@ -109,15 +109,15 @@ class RecordedComparison:
 
 
 def predict_recorded(
-    training: "TrainingIteration", job: RecordedJob, gpu: Gpu, held: GradientDtype
+    training: "TrainingIteration", job: RecordedJob, gpu: Gpu, trace: AnyTrace
 ) -> RecordedComparison | None:
-    """Return the comparison of a job; None if it tells no parts of its iteration, or no network between its ranks.
+    """Return the comparison of a job and its trace; None if it has no parts of its iteration, or no network.
 
-    ``held`` is the type of its gradients.
+    Tables whose gradients it sends by rows are gathered, with the rows of its ranks.
     """
     if job.parts is None or (job.ranks > 1 and not job.all_reduces):
         return None
-    profile = training.source.as_measured
+    profile, held = training.source.as_measured, trace.manifest.dtype
     own = replace(training, profile=profile, discipline=recorded_discipline(job, profile), accumulate=job.mini_batches)
     timer = _timer(job)
     fit = _fit(replace(job, iteration_s=1.0, parts=None, buckets=(), mini_batches=1, bucket_bytes=None))
@@ -125,9 +125,15 @@ def predict_recorded(
     if fit.own:
         library = with_constants(library, ())
     compute, sizes = own.compute, own.ready_tensors(held).elements
-    dense = make_reducer("dense").with_dtype(held)
+    dense, gather = (make_reducer(each).with_dtype(held) for each in ("dense", "gather-rows:layers=all"))
     exchange = []
     for bucket in own.buckets(timer.with_profile(library.profile), held):
+        names = tuple(profile.tensors[place].name for place in bucket.tensors)
+        if job.ranks > 1 and set(names) <= set(job.by_rows):
+            ranks = [dict(trace.gradient(0, rank)) for rank in range(job.ranks)]
+            rows = [Gradient(names, tuple(layers[name] for name in names)) for layers in ranks]
+            exchange.append(policy.BucketExchange(bucket, run_reducer(gather, rows).recording))
+            continue
         gradient = Gradient(("bucket",), (np.zeros(int(sizes[list(bucket.tensors)].sum()), np.float32),))
         exchange.append(policy.BucketExchange(bucket, run_symmetric(dense, gradient, job.ranks)))
 

@@ -319,7 +319,7 @@ def resolve_run(spec: RunSpec) -> ReducerScenario:
     machines = resolve_machines(where.shape, where.overrides, spec.library, spec.gpu, backend=_backend_of_job(spec))
     training = resolve_training(spec, where, machines, ranks)
     if training is not None and (job := training.job) is not None:
-        compared = predict_recorded(training, job, machines.gpu, trace.manifest.dtype)
+        compared = predict_recorded(training, job, machines.gpu, trace)
         if compared is not None:
             training, machines = replace(training, recorded=compared), corrected_machines(machines, job, compared)
     if spec.model is not None:
