@@ -262,9 +262,12 @@ def _forward_us(
 
 def describe_network(group: Any, device: str, *, measure: bool) -> dict[str, Any]:
     """Return what ranks know of the network between them, fields of `RecordedJob`; all ranks call this."""
+    import torch
     from torch import distributed
 
-    backend, namespace = distributed.get_backend(group), Path("/proc/self/ns/net")
+    # A job may leave it to PyTorch, or name one a device.
+    own: Any = group or distributed.group.WORLD
+    backend, namespace = own._get_backend(torch.device(device)).name(), Path("/proc/self/ns/net")  # noqa: SLF001
     # Processes with one name may have networks of their own.
     places = gather((socket.gethostname(), namespace.stat().st_ino if namespace.exists() else 0), group)
     return {

@@ -289,7 +289,7 @@ PROGRAM = """
 import os, sys, torch, torch.distributed as dist
 from torch import nn
 from s2sim.pytorch import JobRecorder
-dist.init_process_group("gloo")
+dist.init_process_group(*sys.argv[2:])
 torch.manual_seed(0)
 rank = dist.get_rank()
 ddp = nn.parallel.DistributedDataParallel(nn.Linear(6, 2), bucket_cap_mb=1)
@@ -306,17 +306,19 @@ os._exit(0)
 
 
 @pytest.mark.slow
-def test_ranks_keep_what_they_had_before_it_was_reduced(tmp_path):
+@pytest.mark.parametrize("backend", [[], ["gloo"], ["cpu:gloo"]])
+def test_ranks_keep_what_they_had_before_it_was_reduced(tmp_path, backend):
     (tmp_path / "loop.py").write_text(PROGRAM, "utf-8")
     launch = [sys.executable, "-m", "torch.distributed.run", "--nproc_per_node=2", "--standalone", "loop.py", "mine"]
-    subprocess.run(launch, cwd=tmp_path, check=True, timeout=120, capture_output=True)
+    subprocess.run([*launch, *backend], cwd=tmp_path, check=True, timeout=120, capture_output=True)
     trace = open_trace(tmp_path / "mine" / "gradients")
     assert sorted(each.name for each in (tmp_path / "mine").iterdir()) == ["gradients", "job.json", "profile.toml"]
     for rank in range(2):
         weight, bias = (to_dense(layer) for layer in trace.gradient(0, rank).layers)
         assert np.array_equal(weight, np.full((2, 6), 3.0 * (1 + rank), np.float32))
         assert np.array_equal(bias, [3, 3])
-    assert RecordedJob.read(str(tmp_path / "mine")).bucket_bytes == 1 << 20
+    job = RecordedJob.read(str(tmp_path / "mine"))
+    assert (job.bucket_bytes, job.backend) == (1 << 20, "gloo")
 
 
 WITH_BUFFERS = """
