@@ -66,15 +66,16 @@ def named_files(value: Any, folder: Path = Path(), *, follow: bool = True) -> di
 
 
 def _file_hashes(name: str, folder: Path, follow: bool) -> dict[str, str]:
-    # A folder has a manifest where it is a trace.
-    for file in (name, f"{name}/manifest.json") if name else ():
+    hashes: dict[str, str] = {}
+    # A folder has a manifest where it is a trace, and a job where it is that of a recorded job.
+    for file in (name, f"{name}/manifest.json", f"{name}/job.json") if name else ():
         with suppress(OSError, ValueError, RuntimeError):
             path = folder / Path(file).expanduser()
             found = path.stat()
             if S_ISREG(found.st_mode):
                 named = named_files(_toml(path), path.parent, follow=False) if follow and path.suffix == ".toml" else {}
-                return {str(folder / file): _hash_of(path, found.st_mtime_ns, found.st_size), **named}
-    return {}
+                hashes |= {str(folder / file): _hash_of(path, found.st_mtime_ns, found.st_size), **named}
+    return hashes
 
 
 @lru_cache(maxsize=4096)

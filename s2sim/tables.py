@@ -139,7 +139,7 @@ def holds(condition: str, values: Mapping[str, Any]) -> bool:
             )
     try:
         return bool(eval(code, {"__builtins__": {}, _NUMBER: _number}, known))  # noqa: S307 # of nodes that are allowed alone
-    except (TypeError, ZeroDivisionError) as error:
+    except (TypeError, ArithmeticError) as error:
         raise OptionError(f"condition {condition!r}: {error}") from None
 
 

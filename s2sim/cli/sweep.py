@@ -106,6 +106,8 @@ def _show_end(result: "SweepResult", html: str | None, *, quiet: bool) -> None:
         reasons = dict.fromkeys(row["reason"] for row in result.table.rows if row["state"] not in ("done", "missing"))
         for reason in [*reasons][:_MOST_REFUSALS]:
             output.show_line(f"Refused: {reason}.")
+    for text, cells in result.warnings.most_common():
+        output.show_line(f"Warning in {format_number_of(cells, 'cell')}: {text}.")
     if not quiet:
         output.show_line(f"s2sim results {result.path.parent} shows them; --csv FILE writes a row a cell and reducer.")
 
@@ -236,5 +238,7 @@ def _show(result: "SweepResult", table: Table, rows: str | None, value: str | No
         output.show_line(f"{len(refused) - _MOST_REFUSALS} more are in --csv -.")
     if not table.rows and not refused:
         output.show_line("No row meets the condition.")
+    for text, cells in result.warnings.most_common():
+        output.show_line(f"Warning in {format_number_of(cells, 'cell')}: {text}.")
     if missing := result.counts.get("missing", 0):
         output.show_line(f"{missing} cells are not computed yet: run the sweep again.")

@@ -7,6 +7,7 @@ stays, whatever happens to the process, and is never there twice.
 import json
 import sqlite3
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from dataclasses import astuple, dataclass, fields
@@ -217,6 +218,12 @@ class SweepStore:
         with self._reading() as connection:
             return dict(connection.execute(_SQL["counts"], (study,)).fetchall())
 
+    def warnings(self, study: str) -> Counter[str]:
+        """Return what the study's cells warn of, with the number of cells."""
+        with self._reading() as connection:
+            texts = (zlib.decompress(details) for (details,) in connection.execute(_SQL["all_details"], (study,)))
+            return Counter(each for text in texts if b'"warnings"' in text for each in json.loads(text)["warnings"])
+
     def details(self, study: str, cell: int) -> dict[str, Any]:
         """Return the stored result of a cell, with the inputs of its run record."""
         with self._reading() as connection:
@@ -238,6 +245,7 @@ class SweepResult:
     axes: tuple[str, ...]
     counts: dict[str, int]  # Cells by state, ``missing`` those that were not computed
     table: Table  # A row a cell and reducer; units stand in names
+    warnings: Counter[str]  # With the number of cells that have each
 
     @classmethod
     def load(cls, path: Path | str, sha256: str | None = None) -> "SweepResult":
@@ -254,7 +262,7 @@ class SweepResult:
                 first = {"cell": cell, "state": line["state"], "reason": line["reason"]}
                 rows.append({**first, **named, **{title: line[name] for name, title in executed.items()}})
             table = Table((*_FIRST, *axes, *executed.values()), tuple(rows))
-            return cls(file, study, what, tuple(axes), store.counts(study), table)
+            return cls(file, study, what, tuple(axes), store.counts(study), table, store.warnings(study))
 
     @property
     def rows(self) -> tuple[dict[str, Any], ...]:

@@ -111,10 +111,12 @@ class Study(StrictFields):
             return
         from scipy.stats import qmc
 
-        if not axes or self.sample.cells < 1:
-            raise OptionError("study: [sample] draws at least 1 cell of at least one of [axes]")
+        if not axes or self.sample.cells < 1 or self.sample.seed < 0:
+            raise OptionError("study: [sample] draws at least 1 cell of at least one of [axes], with a seed from 0")
         sampler = {"latin-hypercube": qmc.LatinHypercube, "sobol": qmc.Sobol}[self.sample.method]
-        for point in sampler(len(axes), seed=self.sample.seed).random(self.sample.cells):
+        # Sobol's sequence is drawn in powers of 2, of which the first ones are those of fewer.
+        drawn = 1 << (self.sample.cells - 1).bit_length() if self.sample.method == "sobol" else self.sample.cells
+        for point in sampler(len(axes), seed=self.sample.seed).random(drawn)[: self.sample.cells]:
             yield tuple(value for axis, share in zip(axes, point, strict=True) for value in axis.at(float(share)))
 
 
@@ -180,6 +182,8 @@ def canonical_field(what: str, name: str) -> str:
     found = known.get(name) or known.get(name.replace("-", "_"))
     if found is None or (found == "size_bytes" and what == "run"):
         raise OptionError(f"study: {what} has no field {name!r}{suggest_nearest(name, known)}")
+    if found == "instead":
+        raise OptionError("study: instead is an axis of its own: put its fields, such as nic.count, in [axes]")
     return found
 
 
@@ -280,7 +284,9 @@ class Scale:
         """Return a number as a value in the unit of the scale."""
         if not self.unit:
             return round(number) if self.whole else float(f"{number:.12g}")
-        return f"{round(number) if self.whole else f'{number / self.size:.6g}'}{self.unit}"
+        scaled = number / self.size
+        digits = 12 if f"{scaled:.10g}" == f"{scaled:.12g}" else 6  # Those of thirds and of powers are of no interest
+        return f"{round(number) if self.whole else f'{scaled:.{digits}g}'}{self.unit}"
 
 
 def axis_text(value: Any) -> Any:

@@ -17,8 +17,9 @@ from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ParamSpec, TypeAlias, TypeVar
+from warnings import warn
 
-from s2sim.errors import OptionError, S2SimError
+from s2sim.errors import OptionError, S2SimError, S2SimWarning
 from s2sim.experiment.costs import ONCE, Cost, cost_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher, tell
 from s2sim.experiment.recording_store import VARIABLE, recording_store
@@ -324,6 +325,12 @@ def merge_shards(folder: Path | str) -> SweepResult:
     with closing(SweepStore(Path(folder) / FILE)) as store:
         for path in shards:
             store.merge(path)
+        study, planned = store.planned()
+    parts = {tuple(path.stem.split("-")[1::2]) for path in shards}
+    counts = {count for _, count in parts if count.isdecimal()} if len(planned) < len(study.cells()) else ()
+    for count in sorted(counts):
+        if missing := [f"{part}/{count}" for part in range(1, int(count) + 1) if (str(part), count) not in parts]:
+            warn(f"{folder} lacks shards {', '.join(missing)}, whose cells do not count", S2SimWarning, stacklevel=2)
     return SweepResult.load(Path(folder) / FILE)
 
 

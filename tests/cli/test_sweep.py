@@ -93,11 +93,15 @@ def test_what_ran_stands_beside_an_axis_of_that_name(tmp_path, s2sim):
     assert "auto" not in [row["executed_algorithm"] for row in rows]
 
 
+@pytest.mark.filterwarnings("default::s2sim.errors.S2SimWarning")
 def test_shards_are_merged(tmp_path, s2sim, folder):
-    for part in ("1/2", "2/2"):
+    for part in ("2/3", "1/3", "3/3"):
         assert (
             s2sim("sweep", tmp_path / "study.toml", "--out", tmp_path / "parts", "--shard", part, "--jobs", 1)[0] == 0
         )
+        if part == "2/3":
+            warned = s2sim("sweep", "merge", tmp_path / "parts")[2]
+            assert warned.endswith("parts lacks shards 1/3, 3/3, whose cells do not count\n")
     assert s2sim("sweep", "merge", tmp_path / "parts")[1].startswith("8 cells: 8 done.\n")
     assert s2sim("results", tmp_path / "parts", "--csv", "-")[1] == s2sim("results", folder, "--csv", "-")[1]
 
@@ -210,3 +214,18 @@ axes = { algorithm = ["ring", "nosuch"] }
     lines = s2sim("sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--jobs", "1")[1].splitlines()
     assert lines[0] == "2 cells: 1 done, 1 refused."
     assert lines[1].startswith("Refused: unknown algorithm 'nosuch' (known: ")
+
+
+def test_what_cells_warn_of_is_said_once_with_their_number(tmp_path, s2sim):
+    study = """base = { topology = "leaf-spine", workers = 4, trace = "ncf", reducers = ["union"] }
+axes = { seed = [1, 2], "nic.rate" = ["10Gbps", "25Gbps"] }
+where = { few = "seed < 2 or nic.rate < '20Gbps'" }
+"""
+    (tmp_path / "study.toml").write_text(study)
+    said = "changes nothing here: all 4 workers are in one node.\n"
+    lines = f"Warning in 2 cells: nic.rate=10Gbps {said}Warning in 1 cell: nic.rate=25Gbps {said}"
+    # Also where all is finished.
+    for _ in range(2):
+        text = s2sim("sweep", tmp_path / "study.toml", "--out", tmp_path / "out", "--jobs", "1", "-q")[1]
+        assert text == f"3 cells: 3 done.\n{lines}"
+    assert s2sim("results", tmp_path / "out")[1].endswith(lines)

@@ -113,6 +113,17 @@ def test_files_that_a_named_file_names_count(tmp_path):
     assert named_files([f"per-layer:*=choco;weights={gpu}"]) == {gpu: after[gpu]}
 
 
+def test_the_job_of_a_recorded_folder_counts_beside_its_gradients(tmp_path):
+    files = [tmp_path / "manifest.json", tmp_path / "job.json"]
+    for file in files:
+        file.write_text("{}")
+    before = named_files({"recorded": str(tmp_path)})
+    files[1].write_text('{"iteration_s": 1}')
+    after = named_files({"recorded": str(tmp_path)})
+    assert [path for path in before if before[path] != after[path]] == [str(files[1])]
+    assert len(before) == 2
+
+
 def test_other_code_of_a_plug_in_makes_another_version(tmp_path, monkeypatch):
     (tmp_path / "plug_in.py").write_text("from helper_of_it import THING\n")
     folder = tmp_path / "plug_in-1.dist-info"

@@ -44,6 +44,9 @@ def test_topology_fields_need_no_quotes():
         ({"linear": [1, 2, 5]}, [1, 1.25, 1.5, 1.75, 2]),
         ({"range": [1, 2, 0.5]}, [1, 1.5, 2]),
         ({"geometric": [1, 4, 2]}, [1, 4]),
+        ({"geometric": ["10Gbps", "100Gbps", 3]}, ["10Gbps", "31.6228Gbps", "100Gbps"]),
+        ({"linear": ["1us", "2us", 4]}, ["1us", "1.33333us", "1.66667us", "2us"]),
+        ({"range": ["1234567us", "3234567us", "1000000us"]}, ["1234567us", "2234567us", "3234567us"]),
     ],
 )
 def test_values_are_spread_with_their_units(axis, expected):
@@ -104,6 +107,7 @@ def test_conditions_keep_cells():
         ("not " * 50_000 + "workers", "nested too deeply"),
         ("workers > '1Gbps'", "not supported"),
         ("topology > '1Gbps'", "no quantities"),
+        (f"workers < {'9' * 400} / 1.5", "too large"),
     ],
 )
 def test_conditions_are_comparisons_and_nothing_else(condition, said):
@@ -140,6 +144,13 @@ def test_a_sample_of_a_range_has_its_values():
     assert sorted(found) == list(range(8, 65, 8))
 
 
+def test_fewer_cells_of_a_sequence_are_its_first_ones():
+    found = [
+        values("seed", axes={"seed": {"range": [0, 63, 1]}}, sample={"cells": n, "method": "sobol"}) for n in (3, 8)
+    ]
+    assert found[0] == found[1][:3]
+
+
 def test_option_names_are_fields_too():
     (cell,) = cells(base={"topology": "leaf-spine", "workers": 2, "reducer": "union", "set": "nic.rate=10Gbps"})
     assert (cell.spec.reducers, cell.spec.overrides) == (("union",), ("nic.rate=10Gbps",))
@@ -162,6 +173,8 @@ def test_a_cell_that_makes_no_spec_has_the_reason():
         ({"axes": {"workers": {"range": [1, 2000, 1]}, "seed": {"range": [1, 2000, 1]}}}, "4,000,000 cells, above"),
         ({"axes": {"workers": [2, 4]}, "sample": {"cells": 2_000_000}}, "2,000,000 cells, above"),
         ({"axes": {"workers": [2]}, "where": {"date": date(2026, 1, 1)}}, "date"),
+        ({"axes": {"workers": [2, 4]}, "sample": {"cells": 2, "seed": -1}}, "with a seed from 0"),
+        ({"axes": {"workers": [2]}, "base": BASE | {"instead": ["nic.count=2"]}}, r"such as nic\.count, in \[axes\]"),
     ],
 )
 def test_wrong_studies_are_refused(study, said):
