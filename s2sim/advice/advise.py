@@ -11,7 +11,7 @@ from typing import Any
 from s2sim.advice import cells as advice
 from s2sim.advice.script import script_lines
 from s2sim.advice.search import AS_IT_IS, Changes, CheapestSearch, last_that_holds, pareto
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.choice import WORTHWHILE
 from s2sim.experiment.cluster_spec import accept_fields_of
 from s2sim.experiment.costs import Gate, accept_any
@@ -26,6 +26,7 @@ from s2sim.provenance import run_record
 from s2sim.reducers.registry import make_reducer
 from s2sim.simulation.bucketing.policy import make_discipline
 from s2sim.sweeps.study import MOST_CELLS
+from s2sim.tables import group_by
 from s2sim.units import enumerate_words, format_money, format_number_of, format_rate
 
 MOST_RUNS = 64
@@ -160,6 +161,8 @@ def _cheapest(base: RunSpec, runs: advice.Runs, changes: Changes, faster: float)
     elif best.compared_s * WORTHWHILE <= today.compared_s:
         less = f"{1 - best.compared_s / today.compared_s:.0%}"
         lines = [f"Nothing makes it {faster:.0%} shorter. The quickest tried takes {less} less: {name}."]
+    elif runs.refused and sum(not isinstance(each, S2SimError) for each in runs.computed.values()) == 1:
+        answers, lines = [], ["No change could be tried: notes say why."]
     else:
         hidden = advice.hidden_text(runs.needed(ways.as_it_is))
         answers, lines = [], [f"Nothing helps: no change that was tried makes it clearly shorter{hidden}."]
@@ -286,7 +289,10 @@ def _advice(
     notes: Sequence[str] = (),
     taken: advice.AdviceCell | None = None,
 ) -> Advice:
-    refused = [f"{what} was left out: {why}" for what, why in list(runs.refused.items())[:3]]
+    refused = [
+        f"{what[0]} {f'and {len(what) - 1} more were' if len(what) > 1 else 'was'} left out: {why}"
+        for why, what in group_by(runs.refused, runs.refused.__getitem__).items()
+    ]
     script = script_lines(*taken.made) if taken is not None and taken.made is not None else ()
     said = (*notes, *refused)
     return Advice(question, base, tuple(lines), tuple(cells), combinations, len(runs.computed), currency, said, script)

@@ -19,6 +19,7 @@ from s2sim.experiment.cluster_spec import merged_overrides
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import StrictFields, read_toml, validated
 from s2sim.sweeps.study import canonical_field, flat_fields, make_spec
+from s2sim.topology.fields import plain_field
 from s2sim.topology.shape import parse_money
 
 REDUCER, _SETS, _PRICE = "reducers", "overrides", "price"
@@ -89,6 +90,8 @@ class Changes:
                     raise OptionError(f"{origin}: {table.name}: an option changes nothing: {given}")
                 named = {canonical_field("run", name): item for name, item in fields.items()}
                 options.append(Option(_with_sets_as_fields(named), price))
+                for name in filter(lambda name: "." in name, options[-1].fields):
+                    plain_field(name, origin)
             names = {name for option in options for name in option.fields}
             if again := names & taken:
                 raise OptionError(f"{origin}: two changes have {min(again)}: make them options of one")

@@ -106,7 +106,7 @@ def load_fields(path: Path, overrides: Sequence[str], tables: dict[str, Any] | N
         field, equals, value = (part.strip() for part in override.partition("="))
         if not equals or not field or not value:
             raise TopologyError(f"{override!r} is not field=value: write for example nic.rate=100Gbps")
-        is_count = _plain_field(field, where, groups_given) in (*_NODE_COUNTS, *_COUNTS, "count")
+        is_count = plain_field(field, where, groups_given) in (*_NODE_COUNTS, *_COUNTS, "count")
         is_number = value.removeprefix("-").isdecimal() and len(value) <= MAX_TEXT
         given[field] = Quantity(field, int(value) if is_count and is_number else value, "user", OVERRIDE)
     return given
@@ -175,7 +175,7 @@ def _flatten(
             raise _unknown_field(field, where, known, shown)
 
 
-def _plain_field(field: str, where: str, groups: int) -> str:
+def plain_field(field: str, where: str, groups: int = 10**MAX_TEXT) -> str:
     """Return the field without the group of nodes that it is about; refuse one that does not exist."""
     if named_link(field) is not None:
         return field

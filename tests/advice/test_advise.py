@@ -253,6 +253,11 @@ def test_what_is_missing_is_said(question, options, said):
         ({"name": "a", "options": [{"nic.rate": "1Gbps", "price": "1 USD/rack"}]}, "no price: write for example"),
         ({"name": "a", "options": [{"price": "1 USD"}]}, "changes nothing"),
         ({"name": "a", "options": [{"wrokers": 4}]}, "did you mean 'workers'"),
+        (
+            {"name": "a", "options": [{"nic.rat": "4Gbps"}]},
+            "the changes: unknown field 'nic.rat'.*did you mean 'nic.rate'",
+        ),
+        ({"name": "a", "options": [{"set": "nic.rat=4Gbps"}]}, "did you mean 'nic.rate'"),
         ({"name": "a", "option": []}, "option"),
         ({"name": "a", "options": [{"reducer": "fp16", "gpu": "v100"}]}, "make a change of its own"),
         (
@@ -271,6 +276,14 @@ def test_a_change_that_cannot_run_is_left_out_with_its_reason():
     advice = s2sim.advise("cheapest", **JOB, changes=changes, faster=0.001)
     assert advice.cells[1].changes == "nic.rate=200Gbps"
     assert any("no rate" in note for note in advice.notes)
+
+
+def test_reasons_are_told_once_and_where_all_is_refused_nothing_was_tried():
+    changes = {"change": [{"name": "batch", "options": [{"batch": 32}, {"batch": 64}, {"batch": 128}]}]}
+    advice = s2sim.advise("cheapest", **JOB, reducers=("fp16",), changes=changes, faster=0.1)
+    assert advice.lines == ("No change could be tried: notes say why.",)
+    assert len(advice.notes) == 1
+    assert "--batch 32 and 2 more were left out: --batch needs" in advice.notes[0]
 
 
 def test_prices_are_those_of_the_cluster_as_it_is():
