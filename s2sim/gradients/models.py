@@ -14,8 +14,8 @@ Kind: TypeAlias = Literal["published", "estimated", "user"]
 
 _SUFFIX = ".toml"
 
-# Of one model.
-_MOST_LAYERS = 100_000
+# Of one model, and of a line of its table: bytes of thousands fit in 64 bits.
+_MOST_LAYERS, MOST_ELEMENTS = 100_000, 2**50
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +43,8 @@ class LayerGroup(StrictFields):
     def __post_init__(self) -> None:
         if not self.shape or min(self.shape) < 1 or self.count < 1 or self.first < 0:
             raise ValueError(f"layer {self.name!r} needs a shape of numbers from 1, a count from 1 and a first from 0")
+        if self.size > MOST_ELEMENTS:
+            raise ValueError(f"layer {self.name!r} has more than {MOST_ELEMENTS:,} elements: correct its shape")
         if ("{}" in self.name) != (self.count > 1):
             raise ValueError(f"layer {self.name!r}: a name has {{}} where count is more than 1, and only there")
         if min(self.positions, self.multiply_adds, self.values, self.rows) < 0:

@@ -7,6 +7,7 @@ from s2sim.errors import S2SimError, check_known, suggest_nearest
 from s2sim.files import is_toml_path
 from s2sim.gradients.models import Model, ModelLayer, load_model, model_names
 from s2sim.profiles.profile import (
+    MOST_EFFICIENCY,
     VALUE_BYTES,
     ComputeProfile,
     Precision,
@@ -47,8 +48,9 @@ def computed_profile(
         raise S2SimError(
             f"the layer table of {model.name} counts no operations: add sample = '...' and positions to its layers"
         )
-    if batch < 1 or not 0 < efficiency < float("inf"):
-        raise S2SimError(f"batch {batch}, efficiency {efficiency}: a batch is at least 1, an efficiency above 0")
+    if batch < 1 or not 0 < efficiency <= MOST_EFFICIENCY:
+        needs = f"a batch is at least 1, an efficiency above 0 and at most {MOST_EFFICIENCY} (40 % is 0.4)"
+        raise S2SimError(f"batch {batch}, efficiency {efficiency}: {needs}")
     rate_per_s = gpu.peak(precision) * efficiency
     busy = [(layer, *_seconds(layer, gpu, batch, rate_per_s, precision)) for layer in reversed(model.layers)]
     whole_s = sum(whole for _, whole, _ in busy)

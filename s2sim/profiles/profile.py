@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 
 from s2sim.files import StrictFields
 from s2sim.gradients.gradient import Shaped
-from s2sim.gradients.models import ModelLayer
+from s2sim.gradients.models import MOST_ELEMENTS, ModelLayer
 from s2sim.tables import group_by
 from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S, parse_time_ps
@@ -98,6 +98,7 @@ def tensor_timings(
 
 
 Rule: TypeAlias = Literal["sgd-momentum", "adam"]
+MOST_EFFICIENCY = 4  # Winograd's algorithm takes a quarter of the products that are counted (arXiv:1509.09308)
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,8 +132,8 @@ class TensorEntry(StrictFields):
         for time in (self.backward, self.forward):
             if time is not None:
                 parse_time_ps(time)
-        if self.shape is not None and (not self.shape or min(self.shape) < 1):
-            raise ValueError(f"tensor {self.name!r} needs a shape of numbers from 1")
+        if self.shape is not None and (not self.shape or min(self.shape) < 1 or math.prod(self.shape) > MOST_ELEMENTS):
+            raise ValueError(f"tensor {self.name!r} needs a shape of numbers from 1, up to {MOST_ELEMENTS:,} elements")
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,8 +182,9 @@ class ProfileFile(StrictFields):
             raise ValueError(f"batch is {self.batch.value}: write a whole number from 1")
         if self.tensors:
             self._check_tensors()
-        elif self.efficiency is not None and not self.efficiency.value > 0:
-            raise ValueError(f"efficiency is {self.efficiency.value}: it is a share of the peak, above 0")
+        elif self.efficiency is not None and not 0 < self.efficiency.value <= MOST_EFFICIENCY:
+            most = f"above 0 and at most {MOST_EFFICIENCY} (40 % is 0.4)"
+            raise ValueError(f"efficiency is {self.efficiency.value}: it is a share of the peak, {most}")
         elif self.memory_bound is not None or self.forward is not None:
             raise ValueError("memory_bound and forward change nothing: a computed profile counts them itself")
 

@@ -94,10 +94,8 @@ class _IterationReplay:
     def __post_init__(self) -> None:
         workers = self._timer.workers
         for leaving in self._exchange:
-            if leaving.recording.workers != workers:
-                raise S2SimError(
-                    f"a recording of {leaving.recording.workers} ranks cannot be replayed on {workers} workers"
-                )
+            if (ranks := leaving.recording.workers) != workers:
+                raise S2SimError(f"a recording of {ranks} ranks cannot be replayed on {workers} workers")
         self._period = max((leaving.recording.steps for leaving in self._exchange), default=1)
         self._iterations = self._conditions.slower.shape[0]
         if self._iterations % self._period:
@@ -131,7 +129,9 @@ class _IterationReplay:
         disturbance = None
         if has_transient_faults(self._faults):
             disturbance = FaultyNetwork(self._env, cluster, self._faults, cluster.seed)
-        self._factors, self._late_ps = straggler_delays(self._faults, self._timer.workers)
+        own, times = self._compute, self._iterations * self._conditions.accumulate
+        own_ps = (int((own.forward_ps + own.backward_ps).sum()) + own.optimizer_ps) * self._conditions.slower.max()
+        self._factors, self._late_ps = straggler_delays(self._faults, self._timer.workers, own_ps, times)
         plan = Plan(lowered * exchanges, library.groups, library.in_flight, library.profile, buckets * exchanges)
         slower = self._conditions.slower * self._factors
         skewed = bool((slower != slower[:, :1]).any() or (self._late_ps != self._late_ps[:1]).any())

@@ -223,7 +223,7 @@ def replay(
         start_ps = -(replay(early, timer, gpu, plan).total_ps if compute_ps is None else compute_ps)
     env = simpy.Environment(initial_time=start_ps)
     cluster = timer.cluster
-    factors, late_ps = fault.straggler_delays(faults, recording.workers)
+    factors, late_ps = fault.straggler_delays(faults, recording.workers, compute_ps or 0, recording.steps)
     # A rank that is late in every step adds up its delays until the exchange.
     late_ps = (late_ps + np.rint((factors - 1) * (compute_ps or 0)).astype(np.int64)) * recording.steps
     kinds = list(zip(recording.representatives, factors.tolist(), late_ps.tolist(), strict=True))

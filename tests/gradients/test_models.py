@@ -138,6 +138,11 @@ def test_braces_in_a_name_are_text(tmp_path, name):
         ("parameters = 410", "parameters = 411", "the layers have 410 parameters, 411 are published"),
         ("shape = [100, 4]", "shape = [100, 0]", "numbers from 1"),
         ("shape = [100, 4]", "shape = [100, 4.5]", "shape"),
+        (
+            "shape = [100, 4]",
+            "shape = [4611686018427387904, 4]",
+            "layers.0: layer 'table' has more than 1,125,899,906,842,624",
+        ),
         ("sparse = true", "sprase = true", "sprase"),
         ("sparse = true", "positions = -1", "positions"),
         ('"dense.{}"', '"dense"', "{}"),

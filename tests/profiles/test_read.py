@@ -114,6 +114,11 @@ def test_tensors_with_shapes_need_no_layer_table(write):
         ('name = "dense", ', 'name = "dense", shape = [2, 5], ', "is 5 x 2 in table"),
         ('name = "dense", ', 'name = "dense", sparse = true, ', "is 5 x 2 in table"),
         ('name = "dense", ', 'name = "dense", shape = [], ', "shape of numbers from 1"),
+        (
+            'name = "dense", ',
+            'name = "dense", shape = [4611686018427387904, 4], ',
+            "up to 1,125,899,906,842,624 elements",
+        ),
         ("value = 8", "value = 0", "batch is 0"),
         ("value = 8", "value = 8.5", "batch is 8.5"),
         ("value = 0.25", "value = 1.25", "memory_bound is 1.25"),
@@ -144,9 +149,11 @@ def test_a_file_is_measured_or_computed(write):
     efficiency = '[efficiency]\nvalue = 0.5\nkind = "user"\nsource = "this test"\n\n[batch]'
     with pytest.raises(S2SimError, match="either tensors"):
         load_profile(write("[batch]", efficiency))
-    start = MEASURED.index("tensors = [")
+    tensors = MEASURED[MEASURED.index("tensors = [") : MEASURED.index("[batch]")]
     with pytest.raises(S2SimError, match="either tensors"):
-        load_profile(write(MEASURED[start : MEASURED.index("[batch]")], ""))
+        load_profile(write(tensors, ""))
+    with pytest.raises(S2SimError, match="efficiency is 40: it is a share of the peak, above 0 and at most 4"):
+        load_profile(write(tensors, efficiency.removesuffix("[batch]").replace("0.5", "40")))
 
 
 @pytest.mark.parametrize("name", ["resnet-50", "llama-7b"])

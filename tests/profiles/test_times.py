@@ -211,6 +211,7 @@ def test_a_computed_profile_is_computed_in_another_precision():
         ("resnet-50:efficiency=0.5", "an efficiency changes nothing"),
         ("resnet-152:efficiency=0", "an efficiency above 0"),
         ("resnet-152:efficiency=nan", "an efficiency above 0"),
+        ("resnet-152:efficiency=40", r"at most 4 \(40 % is 0\.4\)"),
         ("resnet-50:precision=tf32", "v100 has no peak for tf32"),
         ("resnet-50:fp16", "is not key=value"),
     ],

@@ -72,6 +72,25 @@ def test_everything_at_once_is_the_same_twice(cluster_file):
     assert make_faults(result.spec.faults)
 
 
+@pytest.mark.parametrize(
+    ("options", "within"),
+    [
+        ({"compute": "200s"}, True),
+        ({"compute": "1000s"}, False),
+        ({"profile": "resnet-18:efficiency=0.01"}, True),
+        ({"profile": "resnet-152:efficiency=0.00001"}, False),
+    ],
+)
+def test_the_slowest_rank_of_long_computes_is_simulated_or_refused(cluster_file, options, within):
+    options |= {"faults": ("slow-rank:rank=1,factor=1e4", "jitter:latency=1s"), "reducers": ["fp16"], "trace": TRACE}
+    if within:
+        row = run(cluster_file(TREE), workers=4, break_even=False, **options).rows[1]
+        assert (row.iteration_s or row.time_s.total) > 1000
+    else:
+        with pytest.raises(OptionError, match="a rank would take over 27 days"):
+            run(cluster_file(TREE), workers=4, break_even=False, **options)
+
+
 def test_wrong_faults_are_refused_before_anything_runs():
     with pytest.raises(UnknownNameError, match="did you mean 'jitter'"):
         resolve_run(RunSpec("fat-tree", (8,), faults=("jiter:latency=1us",)))

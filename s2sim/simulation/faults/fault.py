@@ -16,6 +16,7 @@ from s2sim.collectives.timing.critical_path import CriticalPath, UncontendedRun,
 from s2sim.errors import OptionError
 from s2sim.files import own_tables
 from s2sim.network.fluid import OnLoads
+from s2sim.network.max_min import MAX_PS
 from s2sim.network.time_varying import TimeVaryingNetwork
 from s2sim.options import Described, Time, option_text
 from s2sim.registry import Catalogue
@@ -134,11 +135,13 @@ def permanent_effects(
     return [replace(effect, nothing=effect.nothing and not others) for effect in effects]
 
 
-def straggler_delays(faults: Sequence[Fault], ranks: int) -> tuple[Floats, Ints]:
-    """Return the factor of the duration of each rank's GPU work, and the delay of each rank in picoseconds."""
+def straggler_delays(faults: Sequence[Fault], ranks: int, work_ps: float = 0, times: int = 1) -> tuple[Floats, Ints]:
+    """Return each rank's factor of its GPU work and delay in ps; refuse what, with ``work_ps``, takes too long."""
     factors, late_ps = np.ones(ranks), np.zeros(ranks, np.int64)
     for fault in faults:
         fault.hold_back(factors, late_ps)
+    if faults and not times * (factors * work_ps + late_ps).max() < MAX_PS:
+        raise OptionError("with the delays and factors of slow-rank a rank would take over 27 days: take smaller ones")
     return factors, late_ps
 
 

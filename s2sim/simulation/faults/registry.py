@@ -20,7 +20,7 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.links import find_links
 from s2sim.units import PS_PER_S, format_bytes, format_seconds
 
-_SIZE = Size("1MiB")
+_SIZE, _MOST_FACTOR = Size("1MiB"), 10_000
 _Events: TypeAlias = "Generator[simpy.Event, None, None]"
 
 
@@ -138,8 +138,8 @@ class Jitter(Fault):
     latency: Time
 
     def __post_init__(self) -> None:
-        if self.latency.ps == 0:
-            raise OptionError(f"jitter: latency={self.latency} adds nothing: leave it out")
+        if not 0 < self.latency.ps <= PS_PER_S:
+            raise OptionError(f"jitter: latency={self.latency} must be more than 0 s, which adds nothing, to 1 s")
 
     def act(self, _network: TimeVaryingNetwork, _cluster: Cluster, seed: int) -> ActiveFault:
         """Delay every message by its own sample, independent of the order of events."""
@@ -214,8 +214,8 @@ class SlowRank(Fault):
             raise OptionError("slow-rank: give either factor=, for its GPU work, or delay=, for coming late")
         if self.rank < 0:
             raise OptionError(f"slow-rank: rank={self.rank} must not be negative")
-        if self.factor is not None and not 1 < self.factor < float("inf"):
-            raise OptionError(f"slow-rank: factor={self.factor} of the time of its work must be more than 1")
+        if self.factor is not None and not 1 < self.factor <= _MOST_FACTOR:
+            raise OptionError(f"slow-rank: factor={self.factor} of work must be more than 1, at most {_MOST_FACTOR:,}")
         if self.delay is not None and self.delay.ps == 0:
             raise OptionError(f"slow-rank: delay={self.delay} delays nothing: leave it out")
 
