@@ -23,7 +23,8 @@ from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Work
 from s2sim.reducers.systems.dense import summed_dtype
-from s2sim.reducers.wrappers.error_feedback import feedback_work
+from s2sim.reducers.wrappers.compose import with_feedback
+from s2sim.reducers.wrappers.error_feedback import FeedbackPasses
 from s2sim.testbed.measured import read_measured
 from s2sim.testbed.training import DENSE, PYTORCH
 
@@ -98,12 +99,13 @@ def calibrate_codecs(
     for number, (text, names) in enumerate(tasks):
         parts = [Gradient(tuple(names), tuple(dict(each)[name] for name in names)) for each in gradients]
         reducer = make_reducer(text).fitted(parts, 0)
+        recording = run_reducer(with_feedback(reducer, FeedbackPasses), parts).recording
         # What sends a bucket densely has no codec there.
-        if works := [step for step in run_reducer(reducer, parts).recording.scripts[0] if isinstance(step, Work)]:
+        if works := [step for step in recording.scripts[0] if isinstance(step, Work)]:
             values = parts[0].size
             took_s = median(map(_without_collectives_s, zip(*seconds[number], strict=True))) / turns
             copied = 4 * values if summed_dtype(reducer) is None else 0
-            coded.append((text, [*works, *feedback_work(reducer, values)], took_s, 4 * values, copied))
+            coded.append((text, works, took_s, 4 * values, copied))
     return fit_codecs(coded)
 
 

@@ -9,8 +9,7 @@ import numpy as np
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, add, stored, subtract, to_dense
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import Conserves, Program, Rank, Reduced, Reducer, Traits, Waits
-from s2sim.reducers.script import Work
+from s2sim.reducers.rank import Conserves, Program, Rank, Reduced, Traits, Waits
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 
@@ -76,14 +75,6 @@ class Feedback(Wrapper):
     def traits(self) -> Traits:
         inner = self.inner.traits
         return replace(inner, summary=f"{inner.summary}; with {self.adds}", feedback="own", conserves=self.conserves)
-
-
-def feedback_work(reducer: Reducer, values: int) -> list[Work]:
-    """Return the work of the error feedback that training adds to a reducer of so many values, none where it does not.
-
-    The residual is added to the gradient, and what was sent is taken from their sum.
-    """
-    return [cost.add(values)] * 2 if reducer.traits.feedback == "needed" else []
 
 
 @dataclass(slots=True)
