@@ -202,11 +202,12 @@ def judged_time_s(row: Row) -> float:
 
 
 def _phase_s(row: Row) -> float:
+    times_s = [step.total_s for step in row.steps if step.settled]
     if row.period == 1:
-        return median_low(step.total_s for step in row.steps) if row.steps else row.time_s.total
-    # In the median step nothing is exchanged: the mean over the last whole periods.
-    whole = len(row.steps) // row.period * row.period
-    return fmean(step.total_s for step in row.steps[-whole:]) if whole else row.time_s.total
+        return median_low(times_s) if times_s else row.time_s.total
+    # In the median step nothing is exchanged: the mean over the first whole periods.
+    whole = len(times_s) // row.period * row.period
+    return fmean(times_s[:whole]) if whole else row.time_s.total
 
 
 def _share_doubt(doubt: float, time: float, phase: float) -> float:

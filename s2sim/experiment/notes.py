@@ -209,6 +209,7 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
     notes += _period_notes(spec, trace, recorded)
     notes += [
         f"{item.option_string}: as after its first {item.reducer.warmup_steps} steps, which go otherwise"
+        + "; no step that is followed is after them" * (1 < spec.steps <= item.reducer.warmup_steps)
         for item in recorded
         if item.reducer.warmup_steps
     ]
@@ -245,7 +246,7 @@ def run_notes(spec: RunSpec, scenario: ReducerScenario, recorded: Sequence[Recor
         notes += [f"{item.option_string}: {note}{measured}" for note in item.reducer.notes()]
     notes += [
         f"{item.option_string}: ranks do not end alike; the consensus distance, the RMS of their distances to their "
-        f"average over its L2 norm, is {item.consensus:.3g} after the first step, and errors are those of the worst"
+        f"average over its L2 norm, is {item.consensus:.3g} after the first step or period; errors are the worst's"
         for item in recorded
         if item.consensus
     ]

@@ -215,6 +215,7 @@ class StepRow:
     residual: float | None
     total_s: float  # Of the communication phase
     bytes_sent_per_rank: int  # Largest over ranks
+    settled: bool = True  # Whether it is after those first steps that go otherwise, as in a warm-up
 
 
 @dataclass(frozen=True, slots=True)

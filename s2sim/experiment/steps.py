@@ -63,8 +63,8 @@ def run_steps(
     ranks together, over the gradients of the first step; errors of reducers with momentum are against the mean with
     the same momentum.
 
-    Returns the rows, and the scripts of the median step or, if not every step is exchanged, of the last full period
-    (None without one).
+    Returns the rows, and the scripts of the median step after a warm-up or, if not every step is exchanged, of the last
+    full period (None without one).
     """
     instances = make_instances(with_feedback(reducer), ranks)
     # Where ranks do not end alike, what each has been delivered is followed.
@@ -105,14 +105,16 @@ def run_steps(
                 residual=residual,
                 total_s=replayed.total_ps / PS_PER_S,
                 bytes_sent_per_rank=sent,
+                settled=step >= reducer.warmup_steps,
             )
         )
         on_step()
+    settled = recordings[reducer.warmup_steps :]
     if reducer.period > 1:
-        whole = steps // reducer.period * reducer.period
-        return tuple(rows), join_recordings(recordings[whole - reducer.period : whole]) if whole else None
-    times_s = [row.total_s for row in rows]
-    return tuple(rows), recordings[times_s.index(median_low(times_s))]
+        whole = len(settled) // reducer.period * reducer.period
+        return tuple(rows), join_recordings(settled[whole - reducer.period : whole]) if whole else None
+    times_s = [row.total_s for row in rows if row.settled]
+    return tuple(rows), settled[times_s.index(median_low(times_s))] if times_s else None
 
 
 def _square(gradients: Sequence[Gradient]) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from s2sim.arrays import Floats32
 from s2sim.errors import S2SimError, S2SimWarning
-from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse, to_dense
+from s2sim.gradients.gradient import Gradient, RowSparse, add, as_row_sparse, to_dense
 from s2sim.reducers import reduction, registry
 from s2sim.reducers.process_group import Handle, Member, RankProgress, World, make_instances, run_group
 from s2sim.reducers.rank import Contribution, Program, Rank, Reduced, Reducer, T
@@ -24,7 +24,7 @@ class ReducerRun:
     """One reducer's work on one step's gradients, or those of its period."""
 
     instances: list[Reducer]  # With the state that they carry to the next step
-    results: list[Reduced]  # Of the last step
+    results: list[Reduced]  # Of the last step; of all steps of its period where ranks do not end alike
     recording: Recording
 
 
@@ -69,11 +69,16 @@ def run_reducer(
     others.
     """
     instances = make_step_instances(reducer, gradients, seed=seed, others=others)
-    recordings = []
+    recordings, moved = [], list[Gradient]()
     for place in range(reducer.period):
         here = others(place) if place and others else gradients
         results, recording = run_group(instances, here, seed=seed, step=reducer.warmup_steps + place)
         recordings.append(recording)
+        if not reducer.traits.agrees:
+            # Ranks that go on alone end a period with the sum of all their steps.
+            means = [each.mean for each in results]
+            moved = list(map(add, moved, means)) if moved else means
+            results = [Reduced(mean, each.sent) for mean, each in zip(moved, results, strict=True)]
     return ReducerRun(instances, results, join_recordings(recordings))
 
 

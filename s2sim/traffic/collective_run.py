@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ from s2sim.experiment.scenario.cluster import (
 from s2sim.experiment.scenario.content_hash import profile_content
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer, parse_groups
 from s2sim.libraries.library import Library
+from s2sim.libraries.lowering import CollectiveRequest, lower
 from s2sim.libraries.lowering_tables import IDEAL, choose_library
 from s2sim.network.fluid import OnLoads
 from s2sim.simulation.faults.fault import Effect, permanent_effects
@@ -47,6 +48,10 @@ from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
     from s2sim.experiment.timeline import Timeline
+
+
+# How what is sent is combined, where a library may run something else.
+_OPERATIONS = dict.fromkeys(("all_reduce", "reduce", "reduce_scatter"), "sum") | {"all_gather": "gather"}
 
 
 def concurrent_groups(text: str, workers: int, scenario: Scenario) -> ParallelGroups | None:
@@ -223,11 +228,20 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         warn_of_vendor(library, scenario.shape.gpu)
     if library is not None and profile == NO_OVERHEADS:
         why = None if library.name == IDEAL.name else library.unmodelled_reason(scenario.shape)
-        why = why or "a collective runs as asked, on the wire alone"
-        warn(f"--library {spec.library} changes nothing here: {why}")
+        what = "changes nothing here: a collective runs as asked, on the wire alone"
+        warn(f"--library {spec.library} {what if why is None else f'gives the time of the wire alone: {why}'}")
     groups = None if spec.groups is None else concurrent_groups(spec.groups, spec.workers, scenario)
     ranks = spec.workers if groups is None else groups.dp
     demand = make_demand(spec.kind, spec.size_bytes, ranks, spec.root)
+    if library is not None and spec.kind in _OPERATIONS:
+        # One size for all ranks is one count, as in nccl-tests, whether or not it divides.
+        equal = replace(demand, elements=(max(demand.elements),) * ranks)
+        asked = demand if isinstance(spec.size_bytes, tuple) else equal
+        lowered = lower(CollectiveRequest(asked, _OPERATIONS[spec.kind], "float32", size_from_data=False), library)
+        if lowered.demands != (asked,):
+            warn(
+                f"{library.name} runs {lowered.requested} as {lowered.executes}, and the time is of what was asked for"
+            )
     places = spec.workers
     if not isinstance(scenario.algorithm, str):
         places += helpers_of(make_algorithm(scenario.algorithm, spec.kind), places, scenario.shape.gpus_per_node)

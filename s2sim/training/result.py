@@ -131,6 +131,8 @@ def train_verdict_lines(
     for row in rows:
         if row.reached < row.trained:
             lines.append(_unreached(row, curves, target))
+        elif row.stopped:
+            lines.append(f"{row.reducer} reaches {target_text(target)} on its way, and does not stay: {row.stopped[0]}")
         elif row.reducer == base:
             continue
         elif row.time_ratio is None:
@@ -154,7 +156,7 @@ def _first_lines(rows: Sequence[TrainRow], target: Target, base: str, currency: 
         money = "" if row.cost is None else f" and {format_money(row.cost.mean, currency)}"
         return f"{format_seconds(time.mean)}{money}"
 
-    there = [(row, row.time_s) for row in rows if row.time_s is not None]
+    there = [(row, row.time_s) for row in rows if row.time_s is not None and not row.stopped]
     there.sort(key=lambda reached: reached[1].mean / (choice.WORTHWHILE if reached[0].reducer == base else 1))
     if not there:
         return []

@@ -158,6 +158,18 @@ def test_what_does_not_get_there_says_how_far_it_came():
     assert line == "union reaches loss 5 with no seed (lowest loss 7; seed 0: after 10 steps: the sum overflows)"
 
 
+def test_what_gets_there_and_diverges_then_is_not_first():
+    own = [curve([8, 6, 4])]
+    other = [replace(curve([8, 4, 9], stopped="after 13 steps: the loss is not finite"), reducer="union")]
+    first, line = train_verdict_lines(
+        rows_of(own, other, Target("loss", 5)), [*own, *other], Target("loss", 5.0), "dense"
+    )
+    assert first.startswith("dense is first at loss 5: ")
+    assert line == (
+        "union reaches loss 5 on its way, and does not stay: seed 0: after 13 steps: the loss is not finite"
+    )
+
+
 CONTENT = {
     "history": {"loss": [0.1, float("nan")], "stopped": None},
     "reducers": [{"residual": {"a": np.arange(3, dtype=np.float32)}, "scale": np.float32(0.3), "steps": 4}],

@@ -1,3 +1,5 @@
+import warnings
+
 """Which GPU and library a cluster runs: what is asked for, what its topology says, or what is usual."""
 
 from pathlib import Path
@@ -112,7 +114,7 @@ def test_a_topology_that_does_not_say_its_network_is_told_what_to_add():
     assert run(SILENT, overrides=["nic.transport=tcp"]).rows != result.rows
     with pytest.warns(S2SimWarning, match="launch changes nothing here: times are those of the wire alone"):
         run(SILENT, library="nccl:launch=node")
-    with pytest.warns(S2SimWarning, match=r"--library nccl changes nothing here: .* add nic.transport"):
+    with pytest.warns(S2SimWarning, match=r"--library nccl gives the time of the wire alone: .* add nic.transport"):
         run_collective("all_reduce", SILENT, workers=4, size_bytes=1024, library="nccl")
 
 
@@ -121,3 +123,19 @@ def test_a_field_that_decides_nothing_is_told():
         run(gpu="v100", overrides=["gpu=h100"])
     with pytest.warns(S2SimWarning, match="--set library=mpi changes nothing here"):
         run_collective("all_reduce", "fat-tree", workers=4, size_bytes=1024, overrides=["library=mpi"])
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "library", "warns"),
+    [
+        ("reduce_scatter", 1 << 20, "gloo", True),
+        ("reduce_scatter", 1 << 20, "nccl", False),
+        ("all_gather", (1 << 20, 2 << 20, 1 << 20), "nccl", True),
+        ("all_reduce", 1 << 20, "gloo", False),
+    ],
+)
+def test_a_collective_that_a_library_runs_otherwise_says_so(kind, size, library, warns):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        run_collective(kind, "tcp-10g", workers=3, size_bytes=size, library=library)
+    assert any(f"{library} runs {kind}" in str(each.message) for each in found) == warns

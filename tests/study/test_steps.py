@@ -6,6 +6,7 @@ import pytest
 import s2sim
 from s2sim.errors import OptionError
 from s2sim.experiment import steps as follow_rows
+from s2sim.experiment.choice import judged_time_s
 from s2sim.experiment.progress import INTERRUPTED_NOTE, ProgressWatcher
 from s2sim.experiment.steps import residual_trend
 from s2sim.gradients.gradient import RowSparse
@@ -157,3 +158,34 @@ def test_momentum_within_is_compared_with_momentum(text):
     (row,) = (each for each in result.rows if not each.baseline)
     assert all(step.error_so_far < 1e-5 for step in row.steps)
     assert all(step.residual == 0 for step in row.steps)
+
+
+def test_steps_of_a_warm_up_do_not_count():
+    texts = ("dense", "topk:density=0.02,warmup=3", "topk:density=0.02,warmup=9")
+    alone, followed = (
+        {row.option_string: row for row in s2sim.run("fat-tree", **ASKED | {"reducers": texts}, steps=steps).rows}
+        for steps in (1, 7)
+    )
+    row, longer = (followed[text] for text in texts[1:])
+    assert [step.settled for step in row.steps] == [step >= 3 for step in range(7)]
+    assert judged_time_s(row) == sorted(step.total_s for step in row.steps[3:])[1]
+    # What was sent in a step of the warm-up is no time of one after it.
+    assert max(step.total_s for step in row.steps[:3]) > judged_time_s(row)
+    assert judged_time_s(longer) == longer.time_s.total == alone[texts[2]].time_s.total
+
+
+def test_a_reducer_is_timed_with_the_feedback_that_it_needs():
+    bare = ("topk:density=0.02", "powersgd", "onebit-sgd", "powersgd:h=2")
+    trained = [f"{text}{',' if ':' in text else ':'}ef=true" for text in bare]
+    found = {row.option_string: row for row in s2sim.run("fat-tree", **ASKED | {"reducers": (*bare, *trained)}).rows}
+    for text, other in zip(bare, trained, strict=True):
+        assert found[text].time_s == found[other].time_s
+        assert found[text].error == found[other].error
+    (left_out,) = s2sim.run("fat-tree", **ASKED | {"reducers": ("dense", "powersgd:ef=false")}).rows[1:]
+    assert left_out.time_s.total < found["powersgd"].time_s.total
+
+
+def test_ranks_that_go_on_alone_are_compared_over_a_period():
+    texts = ("diloco:h=4,rate=1,momentum=0", "slowmo:h=3,momentum=0", "dense:h=4")
+    for row in s2sim.run("fat-tree", **ASKED | {"reducers": texts}).rows:
+        assert row.error.relative_l2 < 1e-6, row.option_string

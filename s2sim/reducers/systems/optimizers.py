@@ -234,7 +234,6 @@ class DiLoCo(Reducer):
         if self.moved is None:
             self.moved, self.b, self.outer = ([np.zeros(layer.size, np.float32) for layer in layers] for _ in range(3))
         moved, b, outer = self.moved, self.b or [], self.outer or []
-        rank.work(cost.add(gradient.size))
         rate, momentum, mix = map(np.float32, (self.rate, self.momentum, self.mix))
         fragments = range(min(self.fragments, len(layers)))
         places = [range(fragment, len(layers), self.fragments) for fragment in fragments]
@@ -247,6 +246,8 @@ class DiLoCo(Reducer):
         for own, steps, ends in zip(places, since, ending, strict=True):
             if steps >= 0 and steps % self.h == 0:
                 Delta = from_layer_vectors([moved[place] for place in own], select_layers(gradient, own))
+                # The old model less this one: steps in between are the optimizer's own.
+                rank.work(cost.add(Delta.size))
                 reduced = yield from self._exchange().reduce(rank, Delta)
                 for place, mean in zip(own, layer_vectors(reduced.mean), strict=True):
                     b[place] = momentum * b[place] + mean
