@@ -1,7 +1,6 @@
-import warnings
-
 """Which GPU and library a cluster runs: what is asked for, what its topology says, or what is usual."""
 
+import warnings
 from pathlib import Path
 
 import pytest
