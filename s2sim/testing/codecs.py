@@ -34,10 +34,7 @@ def combined(codec: Codec, payloads: Sequence[Payload]) -> Payload:
 
 def check_codec(codec: Codec) -> None:
     """Check a codec; `AssertionError` names the first broken law."""
-    require_options(codec)
-    summary = getattr(codec, "summary", None)
-    require(isinstance(summary, str) and summary.strip(), f"{codec.name} has no summary")
-    require("\n" not in codec.summary, f"the summary of {codec.name} is not one line")
+    require_options(codec, "summary")
     require(codec.combine, f"{codec.name} does not say how its arrays combine")
     known = get_args(Combine)
     for name, operation in codec.combine.items():

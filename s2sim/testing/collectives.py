@@ -51,8 +51,8 @@ def example_cluster(topology: str, overrides: tuple[str, ...], workers: int) -> 
     return build_cluster(load_shape(topology, overrides), workers)
 
 
-def require_options(plugin: Any) -> None:
-    """Check that a plug-in is a frozen dataclass with a name and a source, equal to a copy with the same options."""
+def require_options(plugin: Any, *lines: str) -> None:
+    """Check that a plug-in is a frozen dataclass with name, source and texts of a line, equal to a copy of it."""
     cls = type(plugin)
     require(dataclasses.is_dataclass(cls), f"{cls.__name__} is no dataclass: its fields are its options")
     require(cls.__dataclass_params__.frozen, f"{cls.__name__} is not frozen: add frozen=True")
@@ -60,6 +60,10 @@ def require_options(plugin: Any) -> None:
         text = getattr(plugin, attribute, None)
         require(isinstance(text, str) and text.strip(), f"{cls.__name__} has no {attribute}")
     require(dataclasses.replace(plugin) == plugin, f"{plugin.name} does not equal another one with equal options")
+    for attribute in lines:
+        text = getattr(plugin, attribute, None)
+        require(isinstance(text, str) and text.strip(), f"{plugin.name} has no {attribute}")
+        require("\n" not in str(text), f"the {attribute} of {plugin.name} is more than a line")
 
 
 def check_algorithm(algorithm: Algorithm, *, exhaustive: bool = True) -> None:
@@ -179,11 +183,7 @@ def check_discipline(discipline: Discipline) -> None:
     Every gradient is in exactly one bucket, positions increase inside buckets, no bucket is empty, an exchange may take
     no time, arguments stay unchanged, and results are reproducible.
     """
-    require_options(discipline)
-    for attribute in ("summary", "example"):
-        text = getattr(discipline, attribute, None)
-        require(isinstance(text, str) and text.strip(), f"{discipline.name} has no {attribute}")
-        require("\n" not in str(text), f"the {attribute} of {discipline.name} is more than a line")
+    require_options(discipline, "summary", "example")
     require(isinstance(discipline.waits_for_all, bool), f"{discipline.name}: waits_for_all is neither true nor false")
     again = make_discipline(discipline.text)
     require(again == discipline, f"{discipline.text!r} reads back to {again.text!r}")

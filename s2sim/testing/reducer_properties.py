@@ -112,8 +112,7 @@ def check_accuracy(reducer: Reducer, results: Sequence[Reduced], gradients: Sequ
 
 def check_bound(ran: Reducer, gradient: Gradient) -> None:
     """Check that a reducer that has run, if it has an error bound, has one for every layer that it compresses."""
-    bound = ran.error_bound()
-    if bound is not None:
+    if (bound := ran.error_bound()) is not None:
         count = sum(gradient.layers[index].size > 0 for index in ran.compresses(gradient))
         require(len(bound.element) == count, f"error_bound() is of {len(bound.element)} layers, {count} are compressed")
 
@@ -240,5 +239,4 @@ def _require_near(values: _Layers, expected: _Layers, sizes: _Layers, share: flo
     """Require errors of all layers below a share of the largest of ``sizes``, as layers may be encoded together."""
     scale = max((float(np.abs(layer).max(initial=0.0)) for layer in sizes.values()), default=0.0)
     for name, layer in values.items():
-        gap = float(np.abs(layer - expected[name]).max(initial=0.0))
-        require(gap <= share * scale, text.format(repr(name)))
+        require(float(np.abs(layer - expected[name]).max(initial=0.0)) <= share * scale, text.format(repr(name)))

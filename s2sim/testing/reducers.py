@@ -173,8 +173,7 @@ def check_contraction(reducer: Reducer, seeds: int) -> None:
     """Check that ||x - sent||² is at most 1 - delta of ||x||², in expectation over seeds, if a reducer promises it."""
     for heavy in (False, True):
         gradient = reducer_properties.small_gradient(3, heavy=heavy)
-        delta = reducer.contraction(gradient)
-        if delta is None:
+        if (delta := reducer.contraction(gradient)) is None:
             continue
         require(0 < delta <= 1, f"contraction() gives {delta}, not above 0 and at most 1")
         given = _flat(gradient)

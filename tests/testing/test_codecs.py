@@ -207,7 +207,7 @@ class Biased(HalfCodec):
         (Thawed, "not frozen"),
         (Plain, "no dataclass"),
         (Unequal, "does not equal"),
-        (Wordy, "not one line"),
+        (Wordy, "more than a line"),
         (Sourceless, "no source"),
         (Averages, "'mean', which is none of sum, or, max, gather"),
         (OtherArrays, "though combine names halves"),
