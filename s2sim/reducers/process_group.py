@@ -253,8 +253,7 @@ def run_group(
         while running:
             # What each waits for that not all have posted.
             pending = {index: [c for c in ranks[index].waits_for if world.collectives[c].missing] for index in running}
-            free = [index for index, calls in pending.items() if not calls]
-            if not free:
+            if not (free := [index for index, calls in pending.items() if not calls]):
                 raise S2SimError(_deadlock_error(world, pending))
             for index in free:
                 try:

@@ -253,12 +253,10 @@ def ring_bytes(call: Call) -> tuple[Ints, Ints]:
     ring from its root to the rank before it, a reduce the same way back. Blocks of an all-to-all, and what peers
     exchange, go straight to where they belong.
     """
-    ranks = len(call.elements)
-    if ranks == 1:
+    if (ranks := len(call.elements)) == 1:
         return np.zeros(1, np.int64), np.zeros(1, np.int64)
-    size = call.elements[0] * call.itemsize
     if call.kind in ("broadcast", "reduce"):
-        inner, outer = np.full((2, ranks), size, np.int64)
+        inner, outer = np.full((2, ranks), call.elements[0] * call.itemsize, np.int64)
         inner[call.root] = outer[call.root - 1] = 0
         return (outer, inner) if call.kind == "broadcast" else (inner, outer)
     if call.kind == "reduce_scatter":

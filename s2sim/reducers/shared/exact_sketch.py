@@ -176,8 +176,7 @@ def next_table_state(
     neither. ``maxima`` are bounds on the sums in each group if units are the step's own; for carried units, ``flags``
     marks the groups that must be sent again and ``parts`` is the used part of the range.
     """
-    units = [powers for powers in exponents if powers is not None]
-    if not units:
+    if not (units := [powers for powers in exponents if powers is not None]):
         return [TableState(len(rows), None) for rows in union], None
     if flags is not None:
         maxima = [maxima_from_usage(*pair) for pair in zip(parts, units, strict=True)]

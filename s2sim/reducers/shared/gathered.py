@@ -157,8 +157,7 @@ class Gathered(_SumsEncodedAgain):
         self.charge_decode(rank, gathered, sizes)
         summed = gathered[:1] if _for_shapes(rank) else gathered
         mean = rank.replicated(lambda: self._result(self._sum(summed, sizes), rank.size, gradient))
-        bounds = rank.replicated(lambda: self._bounds(gathered, sizes))
-        if bounds is not None:
+        if (bounds := rank.replicated(lambda: self._bounds(gathered, sizes))) is not None:
             self._off = bounds
         return Reduced(mean, sent=lambda: self.from_vectors(self.decode_all(own, sizes), gradient))
 

@@ -188,10 +188,9 @@ def unpack_messages(messages: Sequence[Message], shapes: Sequence[Sequence[tuple
             rows[~listed] = unpack_positions(bits, 8 * len(bits)) - places
         columns.append([rows[first:stop] for first, stop in pairwise([0, *np.cumsum(counts).tolist()])])
         begins += lengths
-    rows_of = zip(*columns, strict=True)
     return [
         _with_packed_values(values, zip(rows, own, strict=True))
-        for (_, values), rows, own in zip(messages, rows_of, shapes, strict=True)
+        for (_, values), rows, own in zip(messages, zip(*columns, strict=True), shapes, strict=True)
     ]
 
 

@@ -225,8 +225,7 @@ def _sample_tables(tables: Sequence[Floats32], seed: int) -> list[Floats32]:
     """Return at most `_MAX_KEYS` values of the tables, scaled to at most 1 so that no sum of them overflows."""
     largest = max(float(np.abs(table).max(initial=0.0)) for table in tables)
     tables = [np.ldexp(table, -frexp(largest)[1]) for table in tables]
-    total = sum(map(len, tables))
-    if total <= _MAX_KEYS:
+    if (total := sum(map(len, tables))) <= _MAX_KEYS:
         return tables
     generator = named_generator(seed, "values for sizing")
     return [

@@ -113,8 +113,7 @@ class SplitGradient:
 
     def mean(self, tables: Sequence[RowSparse], dense: Pending | None, ranks: int) -> Gradient:
         """Return the mean of all layers from the sums of the tables and the finished all-reduce of the others."""
-        sums = self.dense if dense is None else dense.value.map(widen)
-        return average(self.join(tables, sums), ranks)
+        return average(self.join(tables, self.dense if dense is None else dense.value.map(widen)), ranks)
 
     def join(self, tables: Sequence[RowSparse], dense: Gradient) -> Gradient:
         """Return the gradient of these tables and dense layers, each layer in its original shape."""

@@ -44,8 +44,7 @@ def pad_coordinates(rank: Rank, split: SplitGradient) -> Waits[tuple[list[Coordi
     padded = []
     for (at, values), length in zip(own, lengths.max(axis=0).tolist(), strict=True):
         padding = length - len(values)
-        zeros = np.zeros(padding, values.dtype)
-        padded.append((np.pad(at, ((0, 0), (0, padding))), np.concatenate([values, zeros])))
+        padded.append((np.pad(at, ((0, 0), (0, padding))), np.concatenate([values, np.zeros(padding, values.dtype)])))
     return padded, lengths
 
 

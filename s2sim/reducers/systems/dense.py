@@ -217,8 +217,7 @@ class Int8(Reducer):
         return self.about if self.rounding == "stochastic" else replace(self.about, feedback="needed")
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        levels = int(np.iinfo(self.dtype).max) // rank.size
-        if not levels:
+        if not (levels := int(np.iinfo(self.dtype).max) // rank.size):
             raise S2SimError(
                 f"int8: a sum over {rank.size} ranks has no room in {self.dtype} for one level each: take int16"
             )

@@ -40,8 +40,7 @@ class DeMo(Reducer):
     m: Gradient | None = field(init=False, repr=False, default=None)  # This rank's momentum, less what was sent
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        decay = np.float32(self.decay)
-        m = gradient if self.m is None else add(self.m.map(lambda values: values * decay), gradient)
+        m = gradient if self.m is None else add(self.m.map(lambda values: values * np.float32(self.decay)), gradient)
         layers = [to_dense(layer) for layer in m.layers if layer.size]
         tables = [_to_chunks(layer, self.chunk) for layer in layers]
         # Of the largest in each chunk, of equal ones the first: places, int64 of shape (chunks, k), and values.

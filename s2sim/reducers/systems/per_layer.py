@@ -58,8 +58,7 @@ class PerLayer(Reducer):
                     f"per-layer: {part.pattern}={part.text} exchanges once in {part.reducer.period} steps: give that "
                     "for all layers, beside the patterns"
                 )
-        ahead_of_it = [part for part in self.parts if part.reducer.traits.before_gradient]
-        if len(ahead_of_it) > 1:
+        if len(ahead_of_it := [part for part in self.parts if part.reducer.traits.before_gradient]) > 1:
             named = " and ".join(f"{part.pattern}={part.text}" for part in ahead_of_it)
             raise OptionError(f"per-layer: {named} both begin before there is a gradient: give them one pattern")
         self.parts = tuple(replace(part, reducer=part.reducer.fresh()) for part in self.parts)
@@ -196,15 +195,13 @@ class PerLayer(Reducer):
         """Return the layers of each part and those of none; warn of these, and of parts that have none."""
         patterns = [part.pattern for part in self.parts]
         layers, rest = assign_by_pattern(gradient.names, patterns)
-        texts = []
         if rank.index == 0 and rank.step == 0 and gradient.names:
-            for pattern, own in zip(patterns, layers, strict=True):
-                if not own:
-                    texts.append(f"no layer is left for the pattern {pattern}: there are {_list_names(gradient.names)}")
+            idle, names = [place for place, own in enumerate(layers) if not own], _list_names(gradient.names)
+            texts = [f"no layer is left for the pattern {patterns[place]}: there are {names}" for place in idle]
             if rest and patterns:
                 texts.append(f"no pattern fits {_list_names([gradient.names[index] for index in rest])}: sent densely")
-        for text in texts:
-            warnings.warn(f"per-layer: {text}", S2SimWarning, stacklevel=2)
+            for text in texts:
+                warnings.warn(f"per-layer: {text}", S2SimWarning, stacklevel=2)
         return layers, rest
 
 

@@ -102,8 +102,7 @@ class S2(Sparse):
 
     def learn(self, rank: Rank, gradient: Gradient) -> Waits[None]:
         """Merge the supports: later steps are sized by the union, and by the tables' energies as a first step is."""
-        tables = sparse_split.split_layers(rank, gradient, self.layers).filled
-        if tables:
+        if tables := sparse_split.split_layers(rank, gradient, self.layers).filled:
             support = row_sparse.post_support(rank, tables, self.settings.bitmap)
             energies = yield from sketched.exchange_energies(rank, tables, self.settings, support)
             union = rank.replicated(lambda: row_sparse.union_rows(support.value, tables, self.settings.bitmap))

@@ -123,8 +123,7 @@ class S2Exact(Sparse):
 
     def learn(self, rank: Rank, gradient: Gradient) -> Waits[None]:
         """Merge the supports and exchange magnitudes: on a first step nothing else is carried over."""
-        tables = sparse_split.split_layers(rank, gradient, self.layers).filled
-        if tables:
+        if tables := sparse_split.split_layers(rank, gradient, self.layers).filled:
             _, maxima, exponents, _ = yield from self._agree_cold(rank, tables)
             support = yield from row_sparse.post_support(rank, tables, self.bitmap)
             union = rank.replicated(lambda: row_sparse.union_rows(support, tables, self.bitmap))
@@ -132,8 +131,7 @@ class S2Exact(Sparse):
 
     def notes(self) -> tuple[str, ...]:
         """Return, after a step, what rounding may have taken from its elements."""
-        bound = self.error_bound()
-        if bound is None:
+        if (bound := self.error_bound()) is None:
             return ()
         most = max(bound.element, default=0.0)
         text = f"rounded to {self.dtype} units: elements are off by at most {most:.2g}, float32's rounding aside"

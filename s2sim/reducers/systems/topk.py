@@ -120,8 +120,7 @@ class GTopK(selection.Selecting):
         # Of the ranks that are left, every second one hands its pairs to the one before it, and is done.
         left, gap = own, 1
         while gap < rank.size:
-            hands_over = rank.index % (2 * gap) == gap
-            handed = {rank.index - gap: left.message(self.held, length=k)} if hands_over else {}
+            handed = {rank.index - gap: left.message(self.held, length=k)} if rank.index % (2 * gap) == gap else {}
             arrived = yield from rank.exchange(handed, label=f"pairs, {gap} rank{'s' if gap > 1 else ''} down")
             for message in arrived.values():
                 merged = coo.merge_pairs([left, coo.read_padded_pairs(message)])

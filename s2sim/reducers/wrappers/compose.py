@@ -62,8 +62,7 @@ def written_options(reducer: Reducer) -> dict[str, str]:
     given = {key: _shortest(text) for key, text in reducer.written().items() if key != "inner"}
     if not isinstance(reducer, Wrapper):
         return given
-    asked = {reducer.key: _shortest(value_text(getattr(reducer, reducer.key)))}
-    return written_options(reducer.inner) | asked | given
+    return written_options(reducer.inner) | {reducer.key: _shortest(value_text(getattr(reducer, reducer.key)))} | given
 
 
 def _shortest(text: str) -> str:

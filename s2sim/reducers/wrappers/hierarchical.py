@@ -95,8 +95,7 @@ class IntraNodeExchange:
 
         gathered = sharing.replicated(joined)
         # Rows are brought from the order of shards into that of the table.
-        whole = _tables([gathered])
-        if whole:
+        if whole := _tables([gathered]):
             local.work(row_sparse.join_rows_cost(whole))
         pairs = zip(gathered.layers, self.gradient.layers, strict=True)
         spread = [new.nbytes for new, old in pairs if isinstance(old, RowSparse) and not isinstance(new, RowSparse)]

@@ -153,8 +153,7 @@ class WarmStart(Wrapper):
     def check(self) -> None:
         """Refuse what carries nothing over, and what is about residuals, which a later step would start without."""
         name = self.inner.traits.name
-        fed_back = [each.option_text for each in unwrap_all(self.inner) if isinstance(each, Feedback)]
-        if fed_back:
+        if fed_back := [each.option_text for each in unwrap_all(self.inner) if isinstance(each, Feedback)]:
             raise OptionError(
                 f"{name}: warm=true starts without the residuals that {fed_back[0]} is about: give one, or --steps"
             )
