@@ -125,8 +125,7 @@ def iterate_positions(bitmap: Bits) -> Iterator[Ints]:
     for start in range(0, len(bitmap), BLOCK_ELEMENTS // 8):
         block = bitmap[start : start + BLOCK_ELEMENTS // 8]
         # So few bytes cannot hold more bits than one chunk does.
-        few = 8 * np.count_nonzero(block) <= CHUNK_ELEMENTS
-        step = len(block) if few else CHUNK_ELEMENTS // 8
+        step = len(block) if 8 * np.count_nonzero(block) <= CHUNK_ELEMENTS else CHUNK_ELEMENTS // 8
         for offset in range(0, len(block), step):
             positions = _positions(block[offset : offset + step])
             positions += 8 * (start + offset)

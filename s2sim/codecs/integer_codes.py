@@ -156,8 +156,7 @@ def encode_positions(positions: Ints, low_bits: int) -> Bits:
     """
     _check(low_bits)
     gaps = np.diff(positions, prepend=-1) - 1
-    zeros = gaps >> low_bits
-    ends = np.cumsum(zeros + (1 + low_bits))
+    ends = np.cumsum((gaps >> low_bits) + (1 + low_bits))
     low = gaps & ((1 << low_bits) - 1)
     words = (low | (1 << low_bits)).astype(np.uint64)
     return write_words(words, 1 + low_bits, ends - (1 + low_bits), int(ends[-1]) if len(ends) else 0)

@@ -55,8 +55,7 @@ def _select_largest(magnitudes: Floats32, k: int) -> Ints:
         return np.empty(0, np.int64)
     # A sample tells below what nearly surely none of the k largest is: these need not be looked at closely.
     sample, candidates = magnitudes[:: max(1, len(magnitudes) // _SAMPLE)], magnitudes
-    rank = round(len(sample) * (1 - k / len(magnitudes)) - 3 * sqrt(len(sample)) / 2)
-    if rank > 0:
+    if (rank := round(len(sample) * (1 - k / len(magnitudes)) - 3 * sqrt(len(sample)) / 2)) > 0:
         large = magnitudes[magnitudes >= np.partition(sample, rank)[rank]]
         candidates = large if len(large) >= k else magnitudes
     at = len(candidates) - k

@@ -77,8 +77,7 @@ class HierarchicalAllReduce(DescribedAlgorithm):
         return schedule_of(demand, option_text(self), stage)
 
     def _scattered(self, nodes: _Nodes, begin: int, end: int, size_bytes: float, cluster: Cluster) -> list[Stage]:
-        sizes = {len(ranks) for ranks in nodes}
-        if len(sizes) > 1:
+        if len(sizes := {len(ranks) for ranks in nodes}) > 1:
             raise OptionError(
                 f"hierarchical: mode=scatter needs as many ranks on every node, found {min(sizes)} to {max(sizes)}: "
                 "use mode=leader or fill the nodes"
@@ -217,8 +216,7 @@ class NvlsTree(InNetwork):
 
 def _one_transfer(algorithm: str, demand: Demand, legs: TransferLegs | None = None) -> Schedule:
     ranks = np.arange(demand.ranks, dtype=np.int64)
-    pattern = Pattern(ranks, ranks, through_switch=True, legs=legs)
-    step = Step(Round(pattern, np.array([float(demand.buffer_bytes)])))
+    step = Step(Round(Pattern(ranks, ranks, through_switch=True, legs=legs), np.array([float(demand.buffer_bytes)])))
     pieces = Pieces.one_each(np.array([0]), np.array([demand.buffer_elements]), adds=True)
     return schedule_of(demand, algorithm, Stage((step,), lambda _step, _time: pieces))
 

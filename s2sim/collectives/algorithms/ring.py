@@ -134,11 +134,9 @@ class Ring(OverGroups):
         or the largest contribution over C·K. With F chunks in flight, each sent once the one before has left:
         K/F times (R - 1)·max(F·b/B, L + b/B) + (F - 1)·b/B + L + b/B.
         """
-        ranks = demand.ranks
-        shared = demand.shared
-        share = demand.buffer_bytes / ranks if shared else float(demand.sizes_bytes.max())
+        share = demand.buffer_bytes / demand.ranks if demand.shared else float(demand.sizes_bytes.max())
         size = share / (self.channels or 1) / self.chunks
-        rounds = (2 if shared else 1) * (ranks - 1)
+        rounds = (2 if demand.shared else 1) * (demand.ranks - 1)
         hop_s, sent_s = hops.round_s(size), hops.sending_s(size)
         if rounds == 0:
             return 0.0

@@ -108,8 +108,7 @@ def check_schedule(schedule: Schedule, *, seed: int = 0) -> None:
     expected = values.sum(axis=0)
     for order in (None,) if schedule.stage.chain else (None, latest_order(schedule)):
         result = run_on_values(schedule, values, order)[: demand.ranks]
-        wrong = np.flatnonzero(((result != expected) & expected_positions(demand)).any(axis=1))
-        if len(wrong):
+        if len(wrong := np.flatnonzero(((result != expected) & expected_positions(demand)).any(axis=1))):
             raise S2SimError(f"{schedule.algorithm} leaves a wrong {demand.kind} on rank {wrong[0]} of {demand.ranks}")
 
 
@@ -159,8 +158,7 @@ class _Rank:
             before |= self.left[other]
         left = before
         for operations in rounds:
-            labels = [self.write(operation) for operation in operations]
-            if labels:
+            if labels := [self.write(operation) for operation in operations]:
                 self.order(before, labels)
                 sends = [label for label, text in zip(labels, operations, strict=True) if text.startswith("send")]
                 # Without a send in the round, nothing of the rank has to leave.
@@ -182,8 +180,7 @@ def to_goal(schedule: Schedule) -> str:
             f"{schedule.algorithm} has switches that sum and multicast, which GOAL cannot express: take another "
             "algorithm"
         )
-    operations = 2 * sum(times * pattern.messages for pattern, times in patterns)
-    if operations > _MAX_OPERATIONS:
+    if (operations := 2 * sum(times * pattern.messages for pattern, times in patterns)) > _MAX_OPERATIONS:
         raise OptionError(
             f"{schedule.algorithm} on {schedule.demand.ranks} ranks has {operations} sends and receives, and at most "
             f"{_MAX_OPERATIONS} are written as GOAL text: take fewer ranks or chunks"

@@ -147,8 +147,7 @@ def read_sizes(path: Path) -> list[int]:
     """Return the sizes in bytes of a text file with one size and its unit per line; ``#`` begins a comment."""
     sizes = []
     for number, line in enumerate(read_text(path).splitlines(), start=1):
-        text = line.partition("#")[0].strip()
-        if text:
+        if text := line.partition("#")[0].strip():
             sizes.append(parse_option(f"{path}, line {number}", parse_size_bytes, text))
     if not sizes:
         raise S2SimError(f"{path} holds no size: write one a line, for example 3MiB")

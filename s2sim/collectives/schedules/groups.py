@@ -301,9 +301,7 @@ def _merge_switch_pattern(pattern: Pattern, starts: Ints) -> Pattern:
     def of_all(own: Ints) -> Ints:
         return _offset_members(own, starts).reshape(len(starts), -1).T.reshape(-1)
 
-    legs = pattern.legs
-    if legs is not None:
-        legs = replace(legs, src=of_all(legs.src), dst=of_all(legs.dst))
+    legs = pattern.legs and replace(pattern.legs, src=of_all(pattern.legs.src), dst=of_all(pattern.legs.dst))
     return Pattern(of_all(pattern.src), of_all(pattern.dst), through_switch=True, legs=legs, groups=len(starts))
 
 

@@ -100,8 +100,7 @@ def lower_bound(
                 crossings.append(known[key])
         for seconds, text in _cut_times(family, crossings, assisted=assisted):
             # Rounded down to the picosecond, as times are rounded up.
-            whole = floor(seconds * PS_PER_S) / PS_PER_S
-            if whole > best.seconds:
+            if (whole := floor(seconds * PS_PER_S) / PS_PER_S) > best.seconds:
                 best = LowerBound(whole, text)
     return best
 
@@ -167,8 +166,7 @@ def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Int
 
 def duration_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> int:
     """Return when the last step of a schedule has been delivered, in integer picoseconds from its start."""
-    kept = times.kept_shape(schedule)
-    if kept is not None:
+    if (kept := times.kept_shape(schedule)) is not None:
         shape, capacity = kept
         return schedule.launch_ps + shape.duration_ps(capacity, lambda step: times.time_ps(schedule.steps[step].round))
     ends_ps = step_ends_ps(schedule, cluster, times)
@@ -213,8 +211,7 @@ def rank_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Int
 
 def duration_floor_ps(schedule: Schedule, times: RoundTimes) -> int:
     """Return a lower bound of the duration of a schedule, without solving for rates."""
-    kept = times.kept_shape(schedule)
-    if kept is not None:
+    if (kept := times.kept_shape(schedule)) is not None:
         shape, capacity = kept
         return schedule.launch_ps + shape.at_least_ps(capacity)
     if schedule.stage.whole is not None:
@@ -255,8 +252,7 @@ def _are_sequential(steps: Sequence[Step], times: RoundTimes, links: int) -> boo
     patterns = list(dict.fromkeys(step.round.pattern for step in steps))
     used = [times.routes(pattern).links for pattern in patterns]
     number = np.repeat(np.arange(len(patterns)), [len(crossed) for crossed in used])
-    classes = components(number, np.concatenate(used), len(patterns), links).tolist()
-    class_of = dict(zip(patterns, classes, strict=True))
+    class_of = dict(zip(patterns, components(number, np.concatenate(used), len(patterns), links).tolist(), strict=True))
     last: dict[int, int] = {}
     for index, step in enumerate(steps):
         which = class_of[step.round.pattern]

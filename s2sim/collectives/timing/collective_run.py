@@ -126,8 +126,7 @@ class CollectiveRun(ScheduleRun):
         numbers, flying.after_ps = self._numbers.of(step.round.pattern)
         if self.late_ps is not None:
             flying.after_ps = flying.after_ps + self.late_ps(index, time, messages)
-        tags = (index << STEP_SHIFT) + np.arange(messages)
-        (send or self.network.send)(numbers, step.round.bytes, self._owner, tags)
+        (send or self.network.send)(numbers, step.round.bytes, self._owner, (index << STEP_SHIFT) + np.arange(messages))
 
     def _arrived(self, tags: Ints) -> None:
         steps = tags >> STEP_SHIFT

@@ -31,8 +31,7 @@ class PatternCache:
         key = (pattern.key, cache_key)
         sent = self._found.pop(key, None)
         if sent is None:
-            found = overheads()
-            if found is None:
+            if (found := overheads()) is None:
                 return pattern
             sent = replace(pattern, overheads=found)
             self._messages += sent.messages
@@ -128,8 +127,7 @@ def apply_overheads(
     """
     if profile == NO_OVERHEADS:
         return schedule
-    launch_ps = profile.launch_ps(schedule, cluster)
-    if launch_ps < 0:
+    if (launch_ps := profile.launch_ps(schedule, cluster)) < 0:
         raise S2SimError(f"a launch of {launch_ps} ps was charged for {schedule.algorithm}: it must not be negative")
     shared, own = PatternCache() if cache is None else cache, PatternCache()
 

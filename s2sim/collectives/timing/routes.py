@@ -194,16 +194,14 @@ class RouteTable:
 
     def routes(self, pattern: Pattern) -> Routes:
         """Return the routes of a pattern's messages, without caching them."""
-        way = self._found.get(pattern.key)
-        if way is not None:
+        if (way := self._found.get(pattern.key)) is not None:
             return way.original_routes
         if pattern.part_of is not None:
             whole, chosen = pattern.part_of
             routes = self.of(whole).original_routes.take(chosen)
             return routes if pattern.overheads is None else pattern.overheads.added_to(routes)
         bare = pattern if pattern.overheads is None else replace(pattern, overheads=None)
-        packed = self._packed.get(bare.key)
-        if packed is not None:
+        if (packed := self._packed.get(bare.key)) is not None:
             offsets, links = packed.offsets.astype(np.int64), packed.links.astype(np.int64)
             routes = replace(packed, offsets=offsets, links=links, weights=np.array(packed.weights))
         else:

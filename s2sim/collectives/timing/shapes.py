@@ -52,8 +52,7 @@ class PipelineBound:
         if not each_latency:
             soonest_ps = np.broadcast_to(soonest_ps, (stages, links))
             return cls(until, soonest_ps, soonest_ps, times)
-        so_far_ps = np.minimum.accumulate(soonest_ps)
-        return cls(until, so_far_ps, np.minimum.accumulate(soonest_ps[::-1])[::-1], times)
+        return cls(until, np.minimum.accumulate(soonest_ps), np.minimum.accumulate(soonest_ps[::-1])[::-1], times)
 
     def at_least_ps(self, rate: Floats) -> int:
         """Return the bound at these bytes per picosecond of the links, in picoseconds."""
@@ -256,8 +255,7 @@ class ScheduleShape:
         self._parts = []
         for index, step in enumerate(schedule.steps):
             if step.round.pattern.messages:
-                first = np.zeros(len(step.round.bytes), np.int64)
-                alone = CombinedRound(step.round, first, 1, step.round.pattern.src)
+                alone = CombinedRound(step.round, np.zeros(len(step.round.bytes), np.int64), 1, step.round.pattern.src)
                 self._parts.append((index, kept.chain(alone), step.times))
 
     def at_least_ps(self, capacity: Floats) -> int:

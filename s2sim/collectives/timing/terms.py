@@ -61,8 +61,7 @@ class Terms:
         The rounding difference is added to the bytes that take most time, or else to the longest term.
         """
         terms = {key: [count, round(ps)] for key, (count, ps) in self._found.items()}
-        left_ps = duration_ps - sum(int(ps) for _, ps in terms.values())
-        if left_ps:
+        if left_ps := duration_ps - sum(int(ps) for _, ps in terms.values()):
             longest = max(terms, key=lambda key: (key[0] == BYTES and terms[key][1] + left_ps >= 0, terms[key][1]))
             terms[longest][1] += left_ps
         return tuple(Term(*key[:2], count, int(ps), key[2]) for key, (count, ps) in terms.items() if ps or key[2])

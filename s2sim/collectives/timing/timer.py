@@ -364,8 +364,7 @@ class Timer:
 def _host_bound_launch(alone: TimedSchedule, why: str) -> TimedSchedule:
     """Return a timed schedule with the wait for the host, if its launches take longer."""
     schedule = alone.schedule
-    waits_ps = schedule.host_ps - alone.duration_ps
-    if waits_ps <= 0:
+    if (waits_ps := schedule.host_ps - alone.duration_ps) <= 0:
         return replace(alone, why=why)
     waiting = replace(schedule, launch_ps=schedule.launch_ps + waits_ps, host_bound=True)
     host = format_seconds(schedule.host_ps / PS_PER_S)
