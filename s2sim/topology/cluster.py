@@ -106,8 +106,7 @@ def _read_placement(path: Path, layout: Layout) -> Ints:
     line_of_gpu: dict[int, int] = {}
     first_gpu = layout.node_set.first_gpu
     for number, line in enumerate(read_text(path, error=TopologyError).splitlines(), start=1):
-        asked = line.partition("#")[0].strip()
-        if not asked:
+        if not (asked := line.partition("#")[0].strip()):
             continue
         where = f"{path}, line {number}"
         if (match := _LINE.fullmatch(asked)) is None:

@@ -122,8 +122,7 @@ class FieldReader:
 
     def share(self, field: str) -> float:
         """Return a required positive number of at most 1."""
-        value = self.number(field)
-        if value > 1:
+        if (value := self.number(field)) > 1:
             raise self._refused(field, f"= {value} is a share: write at most 1")
         return value
 

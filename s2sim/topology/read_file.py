@@ -96,8 +96,7 @@ def _read_node(fields: FieldReader, count: int | None = None) -> NodeSpec:
     peer_to_peer = fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "yes"
     path = fields.text("nic.path", "switch", PATHS)
     sockets, socket, memory = _read_host(fields, gpus, pcie, bridge, staged=not peer_to_peer or path == "staged")
-    nic_Bps = fields.rate("nic.rate") or fields.rate("fabric.link.rate")
-    if nic_Bps is None:
+    if (nic_Bps := fields.rate("nic.rate") or fields.rate("fabric.link.rate")) is None:
         raise fields.error("nic.rate is missing: write for example nic.rate = '100Gbps'")
     node = NodeSpec(
         gpus=gpus,
@@ -228,9 +227,8 @@ def _named_links(fields: FieldReader) -> tuple[NamedLinks, ...]:
     for field in fields.quantities:
         if about := named_link(field):
             name, part = about
-            value = fields.rate(field) if part == "rate" else fields.latency(field)
             # The last to be named comes last.
-            found[name] = {**found.pop(name, {}), part: value}
+            found[name] = {**found.pop(name, {}), part: fields.rate(field) if part == "rate" else fields.latency(field)}
     return tuple(NamedLinks(name, each.get("rate"), each.get("latency")) for name, each in found.items())
 
 

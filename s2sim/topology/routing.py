@@ -253,8 +253,7 @@ class Router:
         nodes, first = self.layout.node_set, self.fabric.blocks["nvlink.mesh"].start
         node = nodes.node_of_gpu[source]
         # GPUs of two nodes have no route here: any numbers will do.
-        other = np.where(inside, target, source)
-        links = nodes.meshes.links(node, nodes.local_gpu(source), nodes.local_gpu(other))
+        links = nodes.meshes.links(node, nodes.local_gpu(source), nodes.local_gpu(np.where(inside, target, source)))
         stages = [series_stage(self.fabric, first + link[link >= 0], (link >= 0).astype(np.int64)) for link in links]
         return stages, np.any([link >= 0 for link in links], axis=0) if links else np.zeros(len(source), np.bool_)
 

@@ -127,8 +127,7 @@ def parse_money(text: str) -> tuple[float, str] | None:
 
 def read_price(fields: FieldReader) -> Price | None:
     """Return the price that a description states; None without one."""
-    given = [field for field in PRICE_FIELDS if field in fields.quantities]
-    if not given:
+    if not (given := [field for field in PRICE_FIELDS if field in fields.quantities]):
         return None
     field, *more = given
     if field == "price.years" or more != ["price.years"] * (field == "price.node"):

@@ -217,8 +217,7 @@ class DragonflyLayout(Layout):
             links = shape.global_links_per_router or terminals
             if hosts * routers * (routers * links + 1) >= nodes.count:
                 break
-        groups = -(-nodes.count // (hosts * routers))
-        return cls(shape, nodes, hosts, -(-nodes.count // hosts), routers, links, groups)
+        return cls(shape, nodes, hosts, -(-nodes.count // hosts), routers, links, -(-nodes.count // (hosts * routers)))
 
     @property
     def rounds(self) -> int:

@@ -161,9 +161,7 @@ class TreeLayout(Layout):
     def hops(self) -> tuple[int, int]:
         """Return the links from leaf to leaf: 0, 2 or 4."""
         most = 4 if self.pods > 1 else 2 if self.leaf_switches > 1 else 0
-        if self.hosts_per_leaf > 1:
-            return 0, most
-        return (2 if self.leaves_per_pod > 1 else most), most
+        return (0 if self.hosts_per_leaf > 1 else 2 if self.leaves_per_pod > 1 else most), most
 
     def partitions(self) -> list[Partition]:
         leaf = np.arange(self.leaves, dtype=np.int64)
@@ -190,14 +188,13 @@ class TreeLayout(Layout):
 
     def _leaves_Bps(self, chosen: Ints, capacity: Capacity) -> float:
         """Return the capacity out of a set of leaves: full pods through their cores, others through their uplinks."""
-        leaf_Bps = capacity.families[0]
         pod = chosen // self.leaves_per_pod
         total_Bps = 0.0
         for number in np.unique(pod):
             of_pod = chosen[pod == number]
             size = min(self.leaves_per_pod, self.leaves - number * self.leaves_per_pod)
             whole = len(of_pod) == size and self.pods > 1
-            total_Bps += float(capacity.families[1][number] if whole else leaf_Bps[of_pod].sum())
+            total_Bps += float(capacity.families[1][number] if whole else capacity.families[0][of_pod].sum())
         return total_Bps
 
     def oversubscription(self, capacity: Capacity) -> float:
@@ -245,8 +242,7 @@ class TreeLayout(Layout):
         if len(leaf) == 1:
             return []
         levels = [("leaf.up", "leaf.down", leaf * self.uplinks_per_leaf)]
-        pod = np.unique(leaf // self.leaves_per_pod)
-        if len(pod) > 1:
+        if len(pod := np.unique(leaf // self.leaves_per_pod)) > 1:
             levels.append(("aggregation.up", "aggregation.down", pod * self.cores))
         return levels
 
@@ -272,8 +268,7 @@ class RailOptimisedLayout(TreeLayout):
 
     def host_of_port(self, port: Ints) -> Ints:
         """Return the host number of each interface: rail after rail, inside a rail node after node."""
-        place = self.node_set.node_of_port[port] % self.hosts_per_leaf
-        return self.switch_of_port(port) * self.hosts_per_leaf + place
+        return self.switch_of_port(port) * self.hosts_per_leaf + self.node_set.node_of_port[port] % self.hosts_per_leaf
 
     def switch_of_port(self, port: Ints) -> Ints:
         """Return the rail of each interface: the leaf switch of its number in its group."""
