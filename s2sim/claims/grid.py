@@ -70,8 +70,7 @@ class SettingGain:
 
     def trusted(self, max_error: float | None = None) -> bool:
         """Return whether the error can be trusted and is at most ``max_error``."""
-        small = max_error is None or (self.error is not None and self.error <= max_error)
-        return self.rejected is None and small
+        return self.rejected is None and (max_error is None or (self.error is not None and self.error <= max_error))
 
 
 def winning_gains(gains: Iterable[SettingGain], margin: float) -> list[SettingGain]:

@@ -144,8 +144,7 @@ def loop_part(
     ``judge`` gets the outcome, the name and the claim as it stands without PyTorch: not testable.
     """
     claims = {name: texts.claim(name, "not testable", name=name, ours="-", rule=NEEDS, why="") for name in names}
-    found = run_training(loop, progress)
-    if found is None:
+    if (found := run_training(loop, progress)) is None:
         why = "models are trained with PyTorch"
         return paper.PaperPart(tuple(replace(claim, why=why) for claim in claims.values()))
     judged = tuple(judge(found, name, claim) for name, claim in claims.items())

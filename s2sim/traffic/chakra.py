@@ -31,8 +31,7 @@ def read_chakra(data: bytes) -> tuple[list[tuple[str, str, int, float]], dict[st
     found, groups, at, messages = list[tuple[str, str, int, float]](), dict[str, int](), 0, list[bytes]()
     while at < len(data):
         length, begin = _varint(data, at)
-        at = begin + length
-        if at > len(data):
+        if (at := begin + length) > len(data):
             raise ValueError(f"the message at byte {begin} is longer than the file")
         messages.append(data[begin:at])
     for message in messages[1:]:

@@ -208,8 +208,7 @@ class PlannedCollective:
         """Return the run record."""
         asked = [self.demand.kind, self.spec.size_bytes, self.demand.root, profile_content(self.profile)]
         groups = [] if self.groups is None else [self.groups.text]
-        how = [self.spec.execution] if self.by_message and not self.scenario.disturbed else []
-        sent = [*asked, *groups, *how]
+        sent = [*asked, *groups, *([self.spec.execution] if self.by_message and not self.scenario.disturbed else [])]
         return traffic_record(self.spec, self.scenario, self.cluster.workers, *sent, library=self.library)
 
 
@@ -239,9 +238,7 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
         asked = demand if isinstance(spec.size_bytes, tuple) else equal
         lowered = lower(CollectiveRequest(asked, _OPERATIONS[spec.kind], "float32", size_from_data=False), library)
         if lowered.demands != (asked,):
-            warn(
-                f"{library.name} runs {lowered.requested} as {lowered.executes}, and the time is of what was asked for"
-            )
+            warn(f"{library.name} runs {lowered.requested} as {lowered.executes}: the time is of what was asked for")
     places = spec.workers
     if not isinstance(scenario.algorithm, str):
         places += helpers_of(make_algorithm(scenario.algorithm, spec.kind), places, scenario.shape.gpus_per_node)

@@ -141,8 +141,7 @@ def parse_nccl_tests(text: str, origin: str, *, in_place: bool = False) -> tuple
             reading.take(line_number, line[:_MAX_LINE])
         except S2SimError as error:
             raise S2SimError(f"{origin}, line {line_number}: {error}") from None
-    tables = reading.finished()
-    if tables:
+    if tables := reading.finished():
         return tables
     if reading.header is not None:
         way = "in-place" if in_place else "out-of-place"
@@ -206,15 +205,13 @@ class _LogReader:
 
     def take(self, line_number: int, line: str) -> None:
         """Take the next line; `S2SimError` for a row that cannot be read."""
-        said = _LIBRARY_SAYS.search(line)
-        if said is not None:
+        if (said := _LIBRARY_SAYS.search(line)) is not None:
             self._run.said.note(line[said.end() :])
             # Its line may come after the first half of a row, without a break.
             if self._columns is not None and (row := _ROW.search(line[: said.start()])):
                 self._begin(line_number, row)
             return
-        columns = _read_columns(line.replace("#wrong", " #wrong ").split())
-        if columns is not None:
+        if (columns := _read_columns(line.replace("#wrong", " #wrong ").split())) is not None:
             self._close()
             self.header, self._columns = line_number, columns
         elif self._columns is None or not self._take_row(line_number, line, self._columns):

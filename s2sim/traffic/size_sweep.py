@@ -218,8 +218,7 @@ class TunerFile:
     @property
     def summary(self) -> str:
         """What it changes, and what it has to be checked by."""
-        other = [each for each in self.choices if each.gain > 1]
-        if not other:
+        if not (other := [each for each in self.choices if each.gain > 1]):
             return "NCCL's own choice is as good as any at every size: the file pins it down, and speeds nothing up"
         sizes = f"{format_bytes(other[0].size_bytes)} to {format_bytes(other[-1].size_bytes)}"
         return (
@@ -252,8 +251,7 @@ def write_tuner(spec: CollectiveSpec, sizes: Sequence[int], progress: ProgressWa
         "# Channels are those that the prediction is for. -1 would be NCCL's own, but the plug-in of v2.30 makes it 1.",
     ]
     runs = [list(run) for _, run in groupby(choices, attrgetter("algorithm", "protocol", "channels"))]
-    ends = [*(run[0].size_bytes - 1 for run in runs[1:]), choices[-1].size_bytes]
-    for run, end in zip(runs, ends, strict=True):
+    for run, end in zip(runs, [*(run[0].size_bytes - 1 for run in runs[1:]), choices[-1].size_bytes], strict=True):
         lines += [f"# {format_bytes(each.size_bytes)}: {each.text}" for each in run]
         row = called, run[0].size_bytes, end, run[0].algorithm, run[0].protocol, run[0].channels
         lines.append(",".join(map(str, (*row, last.cluster.nodes_used, last.cluster.workers))))

@@ -199,9 +199,8 @@ def run_check(
             header_bytes=_HEADER_BYTES * packets + 2 * _FIRST_BYTES * (begun // 2) + _REPEAT_BYTES * repeats,
             again_bytes=again_bytes,
         )
-    complete = len(rows) == len(texts)
     in_order = tuple(rows[number] for number in sorted(rows))
-    return BridgeCheckResult(trace.name, workers, seed, "gloo", in_order, interface, complete)
+    return BridgeCheckResult(trace.name, workers, seed, "gloo", in_order, interface, len(rows) == len(texts))
 
 
 def _check_row(
@@ -209,8 +208,7 @@ def _check_row(
 ) -> CheckRow:
     """Compare what ranks reported of a reducer with it in memory; ``steps`` with the trace's, means in ``folder``."""
     row = CheckRow(option_string(reducer), len(steps))
-    refused = next((each["refused"] for each in reports if "refused" in each), "")
-    if refused:
+    if refused := next((each["refused"] for each in reports if "refused" in each), ""):
         return replace(row, refused=refused)
     differences: list[float | None] = []
     narrow, bytes_equal, sums = False, True, np.zeros(5, np.int64)
@@ -267,8 +265,7 @@ def _difference(expected: Any, path: Path) -> float | None:
     if np.array_equal(found, expected, equal_nan=True):
         return None
     norm = float(np.linalg.norm(expected.astype(np.float64)))
-    off = float(np.linalg.norm(found.astype(np.float64) - expected))
-    return off / norm if norm else float("inf")
+    return float(np.linalg.norm(found.astype(np.float64) - expected)) / norm if norm else float("inf")
 
 
 def _count_bytes(recording: Recording, reports: Sequence[Mapping[str, Any]]) -> tuple[list[int], bool]:

@@ -221,8 +221,7 @@ def fit_samples(machine: MachinePredictor, measured: Sequence[Sample], progress:
         return found
 
     def fastest_s(samples: Sequence[Sample]) -> list[float]:
-        found = [min(each.duration_ps for each in schedules[sample.key].values()) for sample in samples]
-        return [duration_ps / PS_PER_S for duration_ps in found]
+        return [min(each.duration_ps for each in schedules[sample.key].values()) / PS_PER_S for sample in samples]
 
     progress.start((_PASSES + 1) * len(_distinct_keys(measured)), "taking predictions apart")
     schedules = expanded(measured, ())
@@ -307,8 +306,7 @@ def suggest(
     one_process = bool(runs) and all(run.one_process for run in runs)
     kinds = tuple(dict.fromkeys([*(run.kind for run in runs), *KINDS]))
     counts = dict.fromkeys([workers, *(run.workers for run in runs)])
-    in_node = int(np.bincount(machine.cluster(workers).node_of_rank).max())
-    if in_node > 1:
+    if (in_node := int(np.bincount(machine.cluster(workers).node_of_rank).max())) > 1:
         counts[in_node] = None
     choices = [(MeasuredRun(kind, n, one_process), size) for kind in kinds for n in counts for size in SIZES_BYTES]
     own: ConstantOverrides = () if fitted is None else fitted.own
@@ -323,8 +321,7 @@ def suggest(
     if fitted is not None:
         # Constants without measurements keep their prior variance.
         place = {constant.name: number for number, constant in enumerate(constants)}
-        known = [(place[each.name], number) for number, each in enumerate(fitted.constants) if each.name in place]
-        if known:
+        if known := [(place[each.name], number) for number, each in enumerate(fitted.constants) if each.name in place]:
             into, out_of = np.array(known).T
             covariance[np.ix_(into, into)] = fitted.covariance[np.ix_(out_of, out_of)]
     wanted = slopes[[run.workers == workers for run, _ in choices]]
@@ -361,6 +358,5 @@ def _command(machine: MachinePredictor, run: MeasuredRun, size_bytes: int) -> st
     processes = nodes if run.one_process else run.workers
     launcher = "" if processes == 1 else f"mpirun -np {processes} --map-by ppr:{processes // nodes or 1}:node "
     threads = gpus if run.one_process else 1
-    units = ((30, "G"), (20, "M"), (10, "K"))
-    size = next(f"{size_bytes >> shift}{unit}" for shift, unit in units if size_bytes >> shift)
+    size = next(f"{size_bytes >> at}{unit}" for at, unit in ((30, "G"), (20, "M"), (10, "K")) if size_bytes >> at)
     return f"{launcher}{program_of(run.kind)} -b {size} -e {size} -g {threads} -w 20 -n 100"

@@ -231,8 +231,7 @@ def _usable_rows(table: MeasuredTable) -> tuple[list[MeasuredRow], list[str]]:
     notes = []
     if unable := len(table.rows) - len(able):
         notes.append(f"{format_number_of(unable, 'row')} left out: no bytes, no time, or beyond reason")
-    sizes = sorted({row.size_bytes for row in able})
-    if len(sizes) > _MAX_SIZES:
+    if len(sizes := sorted({row.size_bytes for row in able})) > _MAX_SIZES:
         taken = {sizes[round(place * (len(sizes) - 1) / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)}
         able = [row for row in able if row.size_bytes in taken]
         notes.append(f"{len(taken)} of {len(sizes)} sizes taken, spread evenly")

@@ -90,11 +90,9 @@ def choose_tables(
             found = f"has tables of {', '.join(named)}" if named else "names no collective"
             raise OptionError(f"{origin} {found}: say which with {ask}, for example all_reduce")
         (kind,) = named
-    known = next((each for each in KINDS if each == kind), None)
-    if known is None:
+    if (known := next((each for each in KINDS if each == kind), None)) is None:
         raise OptionError(f"{origin} is of {kind}, which s2sim does not simulate: it has {', '.join(KINDS)}")
-    of_kind = [table for table in tables if table.collective in (None, kind)]
-    if not of_kind:
+    if not (of_kind := [table for table in tables if table.collective in (None, kind)]):
         raise OptionError(f"{origin} has no table of {kind} but of {', '.join(named)}: leave {ask} out or name another")
     counts = sorted({table.ranks for table in of_kind if table.ranks is not None})
     ran = ", ".join(map(str, counts))
@@ -105,8 +103,7 @@ def choose_tables(
         (workers,) = counts
         if workers > _MAX_RANKS:
             raise OptionError(f"{origin} says that {workers:,} ranks ran: give --workers if that is no damage")
-    chosen = tuple(table for table in of_kind if table.ranks in (None, workers))
-    if not chosen:
+    if not (chosen := tuple(table for table in of_kind if table.ranks in (None, workers))):
         raise OptionError(f"{origin} is of {ran} ranks, not of {workers}: leave --workers out or name another log")
     return ChosenTables(origin, known, workers, chosen)
 

@@ -61,8 +61,7 @@ def log_notes(
     for table in tables:
         yield from contradictions(table, spec.workers, cluster)
         yield from table_notes(spec.kind, spec.workers, spec.library, table, cluster)
-        idle = [row.line for row in table.rows if row.line not in compared]
-        if idle:
+        if idle := [row.line for row in table.rows if row.line not in compared]:
             yield f"{_format_lines(idle)} left out: no bytes, or no time"
 
 
@@ -94,8 +93,7 @@ def table_notes(kind: Kind, workers: int, library: str | None, table: MeasuredTa
         yield f"{where} does not say how many ranks ran and is taken for {workers}"
     if (table.gpus_per_thread or 1) > 1 and library is not None and not launches_by_node(library):
         yield f"{where} launched on {table.gpus_per_thread} GPUs from one thread: launch=node charges that"
-    wrong = [row.line for row in table.rows if row.wrong]
-    if wrong:
+    if wrong := [row.line for row in table.rows if row.wrong]:
         yield f"{_format_lines(wrong)} measured sums that came out wrong"
     if table.unfinished:
         yield f"{_format_lines(table.unfinished)} left out: no figures"

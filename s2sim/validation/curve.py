@@ -34,16 +34,14 @@ _MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
 
 def collective_kind(machine: "MeasuredMachine") -> Kind:
     """Return the kind of a row's collective; `S2SimError` for one that is not known."""
-    kind = _KINDS.get(machine.collective)
-    if kind is None:
+    if (kind := _KINDS.get(machine.collective)) is None:
         raise S2SimError(f"collective {machine.collective!r}{suggest_nearest(machine.collective, _KINDS)}")
     return kind
 
 
 def requested_algorithm(machine: "MeasuredMachine", kind: Kind) -> str:
     """Return the algorithm that a row says ran, `AUTO` where it leaves that open for a kind."""
-    algorithm = _ALGORITHMS.get(machine.algorithm)
-    if algorithm is None:
+    if (algorithm := _ALGORITHMS.get(machine.algorithm)) is None:
         nearest = suggest_nearest(machine.algorithm, filter(None, _ALGORITHMS))
         raise S2SimError(f"algorithm {machine.algorithm!r}{nearest}")
     return AUTO if kind in names()["unaffected"].get(algorithm, ()) else algorithm

@@ -171,8 +171,7 @@ def seal(folder: str | None, file: Path, progress: ProgressWatcher = SILENT) -> 
 
 
 def _sealed_curve(curve: MeasuredCurve, predictor: validate_curves.CurvePredictor) -> SealedCurve:
-    machine = curve.machine
-    if machine is None:
+    if (machine := curve.machine) is None:
         return SealedCurve(curve.id, {}, reason=curve.problem)
     set_up = _set_up(machine)
     try:

@@ -148,8 +148,7 @@ def machine_shape(machine: MeasuredMachine) -> ClusterShape:
         raise S2SimError(f"{machine.ranks} ranks are more than {_MAX_RANKS}, which takes too long")
     if machine.ranks > machine.gpus_per_node * machine.nodes:
         raise S2SimError(f"{machine.ranks} ranks do not fit on {machine.nodes} nodes of {machine.gpus_per_node} GPUs")
-    gpu = find_gpu_links(machine.gpu_model)
-    if gpu is None:
+    if (gpu := find_gpu_links(machine.gpu_model)) is None:
         raise S2SimError(f"the GPU {machine.gpu_model!r} is not in the hardware catalogue")
     name = find_gpu_name(machine.gpu_model)
     board = nvlink_board(machine, gpu)
@@ -199,8 +198,7 @@ def _pcie(
         fields.append(links["memory"].of("pcie.memory.rate"))
         # GPUs in use are those of the first sockets.
         sockets = 2 if "two sockets" in text or machine.gpus_per_node > _MAX_IN_A_SOCKET else 1
-        used = -(-gpus * sockets // machine.gpus_per_node)
-        if used > 1:
+        if (used := -(-gpus * sockets // machine.gpus_per_node)) > 1:
             fields.append(Quantity("pcie.sockets", used, "user", "index, or assumed: more than four cards have two"))
     return fields
 

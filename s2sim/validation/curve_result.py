@@ -222,8 +222,7 @@ def group_errors(name: str, curves: Sequence[CurveErrors]) -> Group:
 def _errors(curves: Sequence[CurveErrors], size: str) -> Errors | None:
     """Return the errors at ``large`` or ``small`` sizes; None where no curve has any."""
     median_of, sign_of = attrgetter(f"median_abs_log_error_{size}"), attrgetter(f"signed_log_error_{size}")
-    known = [curve for curve in curves if median_of(curve) is not None]
-    if not known:
+    if not (known := [curve for curve in curves if median_of(curve) is not None]):
         return None
     sizes = [median_of(curve) for curve in known]
     voices = group_by(known, lambda curve: curve.source).values()

@@ -47,8 +47,7 @@ def read_index(
     cannot be read or has no row.
     """
     columns = [field.name for field in fields(row_type)]  # type: ignore[arg-type]
-    rows = read_table(path, columns[: columns.index(last) + 1])
-    if not rows:
+    if not (rows := read_table(path, columns[: columns.index(last) + 1])):
         raise S2SimError(f"{path} has no row: write one for each {each}")
     if len(rows) > _MOST_ROWS:
         raise S2SimError(f"{path} has {len(rows)} rows, more than {_MOST_ROWS}: split the folder")

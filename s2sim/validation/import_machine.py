@@ -67,8 +67,7 @@ def import_machine(
     if found.read is None:
         return _import_network(found.name, path, options, folder)
     facts = found.read(text, str(path))
-    name = gpu or facts.gpu
-    if name is None:
+    if (name := gpu or facts.gpu) is None:
         raise OptionError(f"{path} does not say which GPUs these are: add --gpu NAME, such as --gpu h100")
     if name not in gpu_links():
         raise unknown_name("GPU", name, gpu_links())
@@ -95,8 +94,7 @@ def _import_network(form: str, path: Path, options: Mapping[str, str], folder: P
     given = load_fields(path, (), {"fabric.kind": "graph", "fabric.file": os.path.relpath(path, folder), **options})
     assumed = [_ASSUMED[form]]
     text = _toml(path, {name: _from(item, form, options) for name, item in given.items()}, assumed)
-    links = 0 if graph is None else len(graph.links)
-    hosts = 0 if graph is None else graph.hosts
+    hosts, links = (0, 0) if graph is None else (graph.hosts, len(graph.links))
     understood = f"{format_number_of(hosts, 'host')} of {fields['node.gpus'].value} GPUs, {links} directions of links"
     return ImportedMachine(form, text, understood, (), tuple(assumed))
 
@@ -182,8 +180,7 @@ def _stated(facts: NodeFacts, gpu: str) -> Iterator[Quantity]:
     if not facts.nics:
         yield Quantity("fabric.nodes", 1, "user", f"{facts.origin} has no interface")
     if facts.links or facts.pairs:
-        nvlink = gpu_links()[gpu].nvlink
-        if nvlink is None:
+        if (nvlink := gpu_links()[gpu].nvlink) is None:
             raise S2SimError(f"{facts.origin} has NVLinks, and {gpu} has none in the catalogue: give another --gpu")
         one = catalogue_values("nvlink", nvlink)["rate"]
         if facts.links:

@@ -55,8 +55,7 @@ def implementation_of(row: MeasuredIterationRow) -> codec_costs.Implementation:
     registered = {normalise_name(name): codec_costs.usual_implementation(name) for name in reducer_names()}
     found = registered | found | {alias: each for each in read.values() for alias in each.aliases}
     asked = normalise_name(row.reducer)
-    begins = [name for name in found if asked.startswith(name) and (name == asked or len(name) >= _MIN_LETTERS)]
-    if begins:
+    if begins := [name for name in found if asked.startswith(name) and (name == asked or len(name) >= _MIN_LETTERS)]:
         return found[max(begins, key=len)]
     known = [*read, *reducer_names()]
     raise S2SimError(f"the reducer {row.reducer!r} has no counterpart{suggest_nearest(row.reducer, known)}")
@@ -212,8 +211,7 @@ def row_machine(row: MeasuredIterationRow) -> MeasuredMachine:
 
 
 def _transport(row: MeasuredIterationRow) -> str:
-    given = row.transport.lower()
-    if given not in ("", _NONE):
+    if (given := row.transport.lower()) not in ("", _NONE):
         found: str = names()["network"].get(given, given)
         return found
     if row.nic_rate_gbps is None:
@@ -232,8 +230,7 @@ def row_profile(row: MeasuredIterationRow, gpu: str) -> ComputeProfile:
         if row.n_params is None or row.computing_ms is None:
             known_as = f"the model {row.model!r} is not known{suggest_nearest(base, names)}"
             raise S2SimError(f"{known_as}, and n_params or times of compute are missing")
-        count = row.n_tensors or _USUAL_TENSORS
-        if count > _MAX_TENSORS:
+        if (count := row.n_tensors or _USUAL_TENSORS) > _MAX_TENSORS:
             raise S2SimError(f"{count} tensors are more than {_MAX_TENSORS}, which takes too long")
         shape = (max(1, round(row.n_params / count / _USUAL_WIDTH)), _USUAL_WIDTH)
         one = TensorTiming("", shape, sparse=False, forward_ps=1, backward_ps=2)
@@ -253,8 +250,7 @@ def row_compute(row: MeasuredIterationRow, profile: ComputeProfile) -> Compute:
     """Return a row's compute: its stated times, spread over layers as in its profile, or the profile's times."""
     forward_ps, backward_ps, optimizer_ps = profile.forward_ps, profile.backward_ps, profile.optimizer_ps
     if row.computing_ms is not None:
-        whole_ps = forward_ps + backward_ps
-        forward_ps = round(row.computing_ms * _PS_PER_MS * forward_ps / whole_ps)
+        forward_ps = round(row.computing_ms * _PS_PER_MS * forward_ps / (forward_ps + backward_ps))
         backward_ps = round(row.computing_ms * _PS_PER_MS) - forward_ps
         optimizer_ps = round(row.step_ms * _PS_PER_MS)
     if row.forward_ms is not None and row.backward_ms is not None:

@@ -68,8 +68,7 @@ def with_packing(recording: Recording, elements: int, *, at_once: bool) -> Recor
 
 def row_discipline(row: MeasuredIterationRow) -> Discipline:
     """Return how a row's gradients are exchanged; `S2SimError` where it does not say."""
-    name = _DISCIPLINES.get(row.overlap_kind)
-    if name is None:
+    if (name := _DISCIPLINES.get(row.overlap_kind)) is None:
         known = suggest_nearest(row.overlap_kind, _DISCIPLINES)
         raise S2SimError(f"how communication overlaps is not known: overlap_kind {row.overlap_kind!r}{known}")
     latency = iteration_machine.assumed_latency(row) if name == "mg-wfbp" else None
@@ -137,8 +136,7 @@ class IterationPredictor:
         library = _library(name, iteration_machine.software_of(row.source).nccl)
         machine = iteration_machine.row_machine(row)
         timer = machine_timer(machine, self._timers).with_profile(library.profile)
-        gpu_name = find_gpu_name(machine.gpu_model)
-        if gpu_name is None:
+        if (gpu_name := find_gpu_name(machine.gpu_model)) is None:
             raise S2SimError(f"the GPU {row.gpu!r} is not in the hardware catalogue")
         profile = iteration_machine.row_profile(row, gpu_name)
         discipline = row_discipline(row)

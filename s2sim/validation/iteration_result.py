@@ -33,8 +33,7 @@ def time_in_notes_ms(notes: str, name: str) -> float | None:
     >>> time_in_notes_ms(notes, "step_ms"), time_in_notes_ms(notes, "norm_exchange_ms")
     (12.4, None)
     """
-    found = re.search(rf"\b{name}\s*=\s*([-+.\deE]+)", notes)
-    if found is None:
+    if (found := re.search(rf"\b{name}\s*=\s*([-+.\deE]+)", notes)) is None:
         return None
     try:
         value = float(found[1])

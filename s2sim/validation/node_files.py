@@ -123,8 +123,7 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
 
 def _least(what: str, ascending: Sequence[object]) -> tuple[str, ...]:
     """Return that the first of several values is taken for all GPUs; nothing where they are the same."""
-    differ = len(set(ascending)) > 1
-    return (f"{what} of GPUs differ: {ascending[0]} of the least are taken for all",) if differ else ()
+    return (f"{what} of GPUs differ: {ascending[0]} of the least are taken for all",) if len(set(ascending)) > 1 else ()
 
 
 def _walk(root: Any, origin: str, ignored: Counter[str]) -> Iterator[_Placed]:
@@ -154,8 +153,7 @@ def _links(gpus: Sequence[_Placed], origin: str) -> tuple[list[int], tuple[tuple
     pairs: list[tuple[int, int]] = []
     to_switches = []
     for number, each in enumerate(gpus):
-        found = [link for link in each.element if link.tag in ("nvlink", "xgmi")]
-        links = [(link, int(_number(link, "count"))) for link in found]
+        links = [(link, int(_number(link, "count"))) for link in each.element if link.tag in ("nvlink", "xgmi")]
         if sum(count for _, count in links) > _MAX_LINKS:
             raise S2SimError(f"{origin}: GPU {number} states more than {_MAX_LINKS} links, as none has")
         to_switches.append(sum(count for link, count in links if link.get("tclass") == _NVSWITCH))

@@ -220,8 +220,7 @@ def predict_trainings(
     found: dict[MeasuredTiming, PredictedIteration] = {}
     for (name, trace), rows in watched(progress, "predicting training", list(groups.items())):
         assert folder is not None
-        job = find_recorded(folder, trace, settings[name].workers, first)
-        if job is not None:
+        if (job := find_recorded(folder, trace, settings[name].workers, first)) is not None:
             predicted = predict_iterations(settings[name], job, [row.what for row in rows])
             found |= {row: predicted[row.what] for row in rows if row.what in predicted}
     return found

@@ -127,16 +127,14 @@ def fit_setting(
     setting: MeasuredSetting, rows: Sequence[MeasuredTiming], progress: ProgressWatcher = SILENT
 ) -> SettingFit:
     """Return the best constants, see `fit_host_constants`; `S2SimError` without points."""
-    own_rows = tuple(row for row in rows if row.setting == setting.name)
-    if not own_rows:
+    if not (own_rows := tuple(row for row in rows if row.setting == setting.name)):
         raise S2SimError(f"no collective was measured of {setting.name}: name another setting, or measure it")
-    times_s = [row.median_s for row in own_rows]
 
     def predicted_s(own: ConstantOverrides) -> list[float]:
         return [collective_s(setting, row.what, row.payload_bytes, own) for row in own_rows]
 
     progress.start(HOST_FIT_STEPS, f"fitting to {setting.name}")
-    fit = fit_host_constants(LIBRARY, predicted_s, times_s, progress.advance)
+    fit = fit_host_constants(LIBRARY, predicted_s, [row.median_s for row in own_rows], progress.advance)
     progress.stop()
     return SettingFit(fit.constants, fit.own, fit.before, fit.after, setting, own_rows)
 

@@ -127,8 +127,7 @@ def _predict_curve(
 ) -> tuple[curve_result.CurveErrors, list[constant_fit.CalibrationPoint]]:
     if curve.machine is None or curve.problem:
         raise S2SimError(curve.problem)
-    points = resampled(curve.points, curve.machine.outlier_sizes_bytes)
-    if not points:
+    if not (points := resampled(curve.points, curve.machine.outlier_sizes_bytes)):
         raise S2SimError("no size is within 20 % of a power of two and no hiccup")
     sizes = [point.size_bytes for point in points]
     calibration: list[constant_fit.CalibrationPoint] = []
@@ -214,10 +213,9 @@ def result_of_curves(
     """Return the statistics of the errors of a folder's curves, to which nothing is fitted."""
     counted = [curve for curve in found if curve.counts]
     readable = [curve for curve in found if curve.quality]
-    sources = len({curve.source for curve in readable})
     measured = [[curve.id, [[p.size_bytes, p.measured_s] for p in curve.points]] for curve in curves]
     return curve_result.ValidationResult(
-        what=f"{len(readable)} curves of {sources} sources in {folder_name(path)}",
+        what=f"{len(readable)} curves of {len({curve.source for curve in readable})} sources in {folder_name(path)}",
         overall=curve_result.group_errors("good", counted),
         apart=curve_result.Apart(
             curve_result.group_errors("doubtful", [each for each in found if each.quality == "good" and each.doubt]),
@@ -264,8 +262,7 @@ class ConstantFits:
 def fit_constants(points: Sequence[constant_fit.CalibrationPoint], sources: Sequence[str]) -> ConstantFits | None:
     """Return fits to points, and without each of some sources; None if points depend on no constant."""
     names = {name for point in points for each in point.candidates for _, powers in each.parts for name, _ in powers}
-    constants = constant_fit.fittable_library_constants(names)
-    if not constants:
+    if not (constants := constant_fit.fittable_library_constants(names)):
         return None
     model = constant_fit.TermModel(points, [constant.owned for constant in constants])
     rules = constant_fit.fit_rules(constants)

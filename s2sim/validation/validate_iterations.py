@@ -77,8 +77,7 @@ def _errors(found: Iterable[float | None]) -> TimeErrors | None:
 
 
 def _median_of_sources(sources: Iterable[TimeErrors | None]) -> TimeErrors | None:
-    known = [source for source in sources if source is not None]
-    if not known:
+    if not (known := [source for source in sources if source is not None]):
         return None
     medians = np.median([(source.median, source.p90, source.bias) for source in known], axis=0)
     return TimeErrors(sum(source.rows for source in known), *medians.tolist())
@@ -86,13 +85,11 @@ def _median_of_sources(sources: Iterable[TimeErrors | None]) -> TimeErrors | Non
 
 def _calls(rows: Iterable[IterationError]) -> Calls | None:
     scored = [row for row in rows if row.scored and row.right_call is not None]
-    known = [(row.wins, row.measured_wins) for row in scored]
-    if not known:
+    if not (known := [(row.wins, row.measured_wins) for row in scored]):
         return None
     chance = np.array([float(bool(row.wins)) if row.win_probability is None else row.win_probability for row in scored])
     won = np.array([was for _, was in known], np.float64)
     decided = np.maximum(chance, 1 - chance) >= _SURE
-    right = (chance > 0.5) == (won > 0)
     return Calls(
         right_share=float(np.mean([called == was for called, was in known])),
         wins_as_predicted=known.count((True, True)),
@@ -100,7 +97,7 @@ def _calls(rows: Iterable[IterationError]) -> Calls | None:
         missed_wins=known.count((False, True)),
         false_wins=known.count((True, False)),
         undecided=int((~decided).sum()),
-        decided_right_share=float(right[decided].mean()) if decided.any() else None,
+        decided_right_share=float(((chance > 0.5) == (won > 0))[decided].mean()) if decided.any() else None,
         brier=float(np.mean((chance - won) ** 2)),
         brier_of_base_rate=float(won.mean() * (1 - won.mean())),
     )
@@ -148,8 +145,7 @@ def likely_iteration_error_source(
             return "its codec starts more kernels, or passes over more memory, than was counted"
     communication = found.communication_log_error
     if communication is not None and abs(communication) > abs(error):
-        how = "slower" if communication < 0 else "faster"
-        return f"its network or host memory is {how} than those of its class"
+        return f"its network or host memory is {'slower' if communication < 0 else 'faster'} than those of its class"
     if row.nodes > 1 and error < 0 and row.overlap_kind == "wfbp":
         return "each tensor starts later than the model has it: frameworks agree on it among ranks first"
     return f"it overlaps {'less' if error < 0 else 'more'} than its discipline and compute allow"
@@ -185,8 +181,7 @@ def validate_iterations(folder: str | None = None, progress: ProgressWatcher = S
 
 
 def _predict_row(measured: MeasuredIteration, predictor: IterationPredictor) -> IterationError:
-    row = measured.row
-    if row is None:
+    if (row := measured.row) is None:
         return _unpredicted_row(measured, measured.problem)
     try:
         found = asdict(predictor.predict(row))
@@ -197,12 +192,10 @@ def _predict_row(measured: MeasuredIteration, predictor: IterationPredictor) -> 
 
 
 def _unpredicted_row(measured: MeasuredIteration, reason: str | None) -> IterationError:
-    row = measured.row
-    if row is None:
+    if (row := measured.row) is None:
         return IterationError(measured.id, measured.source, "", "", "", None, predicted=False, reason=reason)
 
     def seconds(*parts_ms: float | None) -> float | None:
-        """Return the sum of what is known."""
         known = [part for part in parts_ms if part is not None]
         return sum(known) * _MS if known else None
 

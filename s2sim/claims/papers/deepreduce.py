@@ -22,9 +22,8 @@ def _bloom(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.Paper
     }
     turns = min(rate for rate, share in shares.items() if share > 1)
     below = max(rate for rate, share in shares.items() if share <= 1)
-    saves = 1 - shares[0.001]
     claims = (
-        _TEXTS.figure("bloom", 0.33, saves),
+        _TEXTS.figure("bloom", 0.33, 1 - shares[0.001]),
         _TEXTS.claim("turns", below <= 0.004 <= turns, below=below, turns=turns, share=shares[0.004]),
         _TEXTS.figure("poly", 0.40, 1 - _relative_to_pairs("deepreduce:density=0.01,index=raw,values=poly", gradient)),
     )

@@ -81,8 +81,7 @@ def _published_setups(effort: PaperEffort, progress: ProgressWatcher) -> PaperPa
         tables.append(replace(by_batch, title=f"p3.8xlarge, {names[host]}: {by_batch.title.lower()}"))
     models, numbers = ", ".join(_THEIR_MODELS), " and ".join(map(str, counts))
     setup = _TEXTS.line("their-setups", setups=setups, models=models, hooks=len(_HOOKS) - 1, counts=numbers)
-    assumed = _TEXTS.line("batches"), _TEXTS.line("host")
-    return PaperPart(claims, tuple(tables), (), (setup,), assumed)
+    return PaperPart(claims, tuple(tables), (), (setup,), (_TEXTS.line("batches"), _TEXTS.line("host")))
 
 
 def _over_clusters(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:

@@ -55,8 +55,7 @@ def _speed(effort: PaperEffort, progress: ProgressWatcher) -> PaperPart:
             reason = _TEXTS.line("host-resnet" if name == "ResNet-50" else "host")
             figures = {"model": name, "label": label, "said": said, "method": against.partition(":")[0]}
             spent = {"own_s": own_s[1], "theirs_s": theirs_s[1], "reason": reason}
-            times = zip(own_s, theirs_s, strict=True)
-            claims.append(_TEXTS.figure("ratio", published, own, times, **figures, **spent))
+            claims.append(_TEXTS.figure("ratio", published, own, zip(own_s, theirs_s, strict=True), **figures, **spent))
     order = all(each[_GTOPK] > each[_TOPK] > each[_DENSE] for each in ours.values())
     claims.append(_TEXTS.claim("order", order, ours="in all models" if order else "not in all models"))
     claims.append(_TEXTS.figure("throughput", MEASURED["VGG-16"].among[_DENSE], ours["VGG-16"][_DENSE]))
