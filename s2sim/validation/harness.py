@@ -31,10 +31,9 @@ OrEmpty: TypeAlias = Annotated[_Row | None, BeforeValidator(lambda value: None i
 
 def folder_name(folder: Path) -> str:
     """Return the name of a folder of measurements; those that are shipped are known by one name each."""
-    for path, name in (("measured/curves", "measured"), ("measured/iterations", "measured_iterations")):
-        if folder.resolve() == data_directory(path).resolve():
-            return name
-    return folder.resolve().name
+    shipped = {"measured/curves": "measured", "measured/iterations": "measured_iterations"}
+    known = {data_directory(path).resolve(): name for path, name in shipped.items()}
+    return known.get(folder.resolve(), folder.resolve().name)
 
 
 def read_index(

@@ -134,12 +134,10 @@ def make_demand(kind: Kind, size_bytes: int | Sequence[int], workers: int, root:
         return barrier(workers)
     itemsize = 1 if any(size % _FLOAT32_BYTES for size in sizes) else _FLOAT32_BYTES
     elements = [size // itemsize for size in sizes]
-    if isinstance(size_bytes, int):
-        whole = elements[0]
-        if kind in ("all_gather", "reduce_scatter"):
-            elements = np.diff(np.arange(workers + 1) * whole // workers).tolist()
-        else:
-            elements = [whole] * workers
+    if isinstance(size_bytes, int) and kind in ("all_gather", "reduce_scatter"):
+        elements = np.diff(np.arange(workers + 1) * elements[0] // workers).tolist()
+    elif isinstance(size_bytes, int):
+        elements *= workers
     return Demand(kind, tuple(elements), itemsize, root)
 
 

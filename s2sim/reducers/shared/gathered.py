@@ -309,10 +309,7 @@ class Scattered(Gathered):
         positions, values = self.read(message, len(total))
         total[positions] += values
 
-    @property
-    def known_size(self) -> bool:
-        """False: the number of elements, or the length of their positions, is data-dependent."""
-        return False
+    known_size = False  # The number of elements, or the length of their positions, is data-dependent.
 
 
 NumberFormat: TypeAlias = Literal["packed", "byte"]

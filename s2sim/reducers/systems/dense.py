@@ -241,11 +241,8 @@ class BlockScaled(gathered.Gathered):
     @property
     def traits(self) -> Traits:
         """Fewer than eight bits lose more than rounding that nobody would keep."""
-        return (
-            self.about
-            if quantize.ELEMENTS[self.form].bits == 8
-            else replace(self.about, rounds_only=False, feedback="needed")
-        )
+        loses = quantize.ELEMENTS[self.form].bits < 8
+        return replace(self.about, rounds_only=False, feedback="needed") if loses else self.about
 
     def encode(self, vector: Floats32, random: np.random.Generator) -> gathered.Message:
         """Return the exponents of scales and the packed codes."""
@@ -254,6 +251,5 @@ class BlockScaled(gathered.Gathered):
 
     def decode(self, message: gathered.Message, elements: int) -> Floats32:
         scales, packed = message
-        return quantize.from_block_scaled(
-            scales, bits.unpack_integers(packed, quantize.ELEMENTS[self.form].bits, elements), self.form
-        )
+        codes = bits.unpack_integers(packed, quantize.ELEMENTS[self.form].bits, elements)
+        return quantize.from_block_scaled(scales, codes, self.form)

@@ -69,10 +69,7 @@ class DeMo(Reducer):
         update = rank.replicated(lambda: decode(gathered).map(np.sign))
         return Reduced(update, sent=lambda: update)
 
-    @property
-    def least_side(self) -> int:
-        """Any: what counts is into how many chunks it is cut."""
-        return 1
+    least_side = 1  # Any: what counts is into how many chunks it is cut.
 
     def alignment(self, ranks: int) -> int:
         """Return the side of a chunk."""

@@ -14,7 +14,7 @@ from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, RowSparse, add, average, stored, subtract
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost
-from s2sim.reducers.rank import ErrorBound, GradientDtype, Program, Rank, Reduced, Reducer, Traits, Waits, wait_all
+from s2sim.reducers.rank import GradientDtype, Program, Rank, Reduced, Reducer, Traits, Waits, wait_all
 from s2sim.reducers.shared import layers as sharding
 from s2sim.reducers.shared import row_sparse
 from s2sim.reducers.wrappers.wrapper import Wrapper
@@ -160,10 +160,9 @@ class HierarchicalReduction(Wrapper):
     on_shards: dict[int, Reducer] = field(init=False, repr=False, compare=False, default_factory=dict)
     """The inner reducer of each shard that this rank holds, with its state."""
 
-    @property
-    def size_only(self) -> bool:
-        """Never: shards and groups differ from rank to rank."""
-        return False
+    size_only = False  # Shards and groups differ from rank to rank.
+    # What inner reducers keep, and the bounds that an instance knows, are of its own shards, and of sums of nodes.
+    held_back, error_bound = Reducer.held_back, Reducer.error_bound
 
     def check(self) -> None:
         """Refuse what gains nothing, and what begins before a node's sums can be there."""
@@ -248,18 +247,10 @@ class HierarchicalReduction(Wrapper):
         for shard, inner in state.items():
             self._on(int(shard)).restore(inner)
 
-    def held_back(self) -> Gradient | None:
-        """Return none: what an inner reducer keeps is of its shards, and of the sums of nodes."""
-        return None
-
     def notes(self) -> tuple[str, ...]:
         why = sharding.no_shared_node_reason(self.node, self.numbers)
         own = () if why is None else (f"{why}: hierarchical=true is plain {self.inner.traits.name} there",)
         return (*self.inner.notes(), *own)
-
-    def error_bound(self) -> ErrorBound | None:
-        """Return none: an instance knows the bounds of its own shards only."""
-        return None
 
     @property
     def traits(self) -> Traits:

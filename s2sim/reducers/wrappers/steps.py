@@ -7,7 +7,7 @@ from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, add, stored, zeros_like
 from s2sim.options import check_options
 from s2sim.reducers import gpu_cost as cost
-from s2sim.reducers.rank import ErrorBound, Program, Rank, Reduced, Reducer, Traits
+from s2sim.reducers.rank import Program, Rank, Reduced, Reducer, Traits
 from s2sim.reducers.wrappers.error_feedback import Feedback
 from s2sim.reducers.wrappers.wrapper import Wrapper, unwrap_all
 
@@ -77,9 +77,7 @@ class LocalSteps(Wrapper):
         """Return all layers: in most steps none is exchanged."""
         return tuple(range(len(gradient.layers)))
 
-    def error_bound(self) -> ErrorBound | None:
-        """Return none: the inner reducer's is about the sum of some steps, of those layers that it compresses."""
-        return None
+    error_bound = Reducer.error_bound  # The inner one's is of the sum of some steps, of the layers that it compresses.
 
     @property
     def traits(self) -> Traits:
@@ -164,9 +162,7 @@ class WarmStart(Wrapper):
         """Return what the inner reducer does: of what it leaves, it knows nothing in a later step."""
         return self.inner.fallback_for(gradient)
 
-    def later_options(self) -> tuple[str, ...]:
-        """Return none: this is a later step."""
-        return ()
+    later_options = Reducer.later_options  # This is a later step.
 
     @property
     def traits(self) -> Traits:

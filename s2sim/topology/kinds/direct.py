@@ -185,8 +185,7 @@ class RingLayout(TorusLayout):
     def describe(self, oversubscription: float | None) -> list[str]:
         return [f"ring links of {format_rate(self.shape.link.rate_Bps)}"]
 
-    def counts(self) -> dict[str, Any]:
-        return {}
+    counts = Layout.counts
 
 
 @dataclass(frozen=True, slots=True)
