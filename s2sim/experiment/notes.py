@@ -171,12 +171,6 @@ def library_notes(library: Library, shape: ClusterShape, recorded: Sequence[Reco
     return notes
 
 
-def overhead_note(library: Library, shape: ClusterShape) -> str | None:
-    """Return why times leave out protocol overhead; None if they do not."""
-    why = None if library.name == IDEAL.name else library.unmodelled_reason(shape)
-    return None if why is None else f"{library.option_string}: times are those of the wire alone, because {why}"
-
-
 def warn_of_idle_library_options(text: str | None, library: Library, recorded: Sequence[RecordedReducer]) -> None:
     """Warn of options given for the library that decided nothing; not of those of a topology (None)."""
     if text is None:
@@ -284,13 +278,14 @@ def caveats_of(
     interrupted: bool,
 ) -> tuple[str, ...]:
     """Return the notes without which the verdict would mislead."""
-    of_wire = overhead_note(scenario.library, scenario.shape)
+    why = None if scenario.library.name == IDEAL.name else scenario.library.unmodelled_reason(scenario.shape)
+    of_wire = f"{scenario.library.option_string}: times are those of the wire alone, because {why}"
     plans = [make_plan(item.recording, scenario.library) for item in recorded]
     demands = [demand for plan in plans for lowered in plan.lowered for demand in lowered.demands]
     sent = {(demand.kind, nccl_tests_bytes(demand)) for demand in demands if demand.ranks > 1}
     return (
         *([] if beyond is None else [beyond.sentence()]),
-        *([] if of_wire is None else [of_wire]),
+        *([] if why is None else [of_wire]),
         *choice_note(executed[0]),
         *_recorded_note(scenario),
         *_groups_note(scenario),

@@ -103,8 +103,7 @@ def record(
     # As it is written here: another spelling of the same options has the same recording.
     records = [replace(found[name], option_string=name) for name in names if name in found]
     if training is not None and isinstance(training.discipline, ShardedDiscipline) and training.discipline.scatters:
-        nodes = scenario.healthy(ranks).node_of_rank.tolist()
-        groups = training.discipline.groups(nodes)
+        groups = training.discipline.groups(scenario.healthy(ranks).node_of_rank.tolist())
         return [_shard_record(item, groups) for item in records], refused
     return records, refused
 

@@ -21,7 +21,6 @@ from s2sim.experiment.scenario.content_hash import gradients_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.files import replace_file
 from s2sim.provenance import content_hash, named_files, package_version
-from s2sim.reducers.rank import Reducer
 from s2sim.reducers.registry import option_string
 
 T = TypeVar("T")
@@ -117,7 +116,7 @@ def through_store(
     if store is None:
         return dict(compute(reducers))
     shared = [package_version(), np.__version__, gradients_content(scenario), scenario.seed, *what]
-    keys = {item.option_string: content_hash([*shared, reducer_content(item.reducer)]) for item in reducers}
+    keys = {item.option_string: content_hash([*shared, reducer_content(item)]) for item in reducers}
     found = {name: value for name, key in keys.items() if (value := store.get(key)) is not None}
     missing = [item for item in reducers if item.option_string not in found]
     if missing:
@@ -139,12 +138,12 @@ def recordings_content(scenario: ReducerScenario, ranks: int) -> list[Any]:
     tensors = () if scenario.training is None else scenario.training.profile.tensors
     layers = [[each.name, each.shape, each.sparse] for each in tensors]
     buckets = [each.tensors for each in scenario.buckets(ranks)]
-    reducers = [reducer_content(item.reducer) for item in scenario.reducers_on(ranks)]
+    reducers = [reducer_content(item) for item in scenario.reducers_on(ranks)]
     return [gradients_content(scenario), scenario.seed, ranks, layers, buckets, reducers]
 
 
-def reducer_content(reducer: Reducer) -> list[Any]:
-    """Return what a reducer computes by: its options, the nodes that it was told, and files that they name."""
-    text = option_string(reducer)
+def reducer_content(item: ReducerSpec) -> list[Any]:
+    """Return what a reducer computes by: options, feedback, the nodes that it was told, and files that they name."""
+    reducer, text = item.reducer, option_string(item.reducer)
     placed = hashlib.sha256(pickle.dumps(reducer)).hexdigest() if reducer.placed((0,)) is not reducer else ""
-    return [text, reducer.options(), reducer.held, placed, named_files(text)]
+    return [text, item.timed is reducer, reducer.options(), reducer.held, placed, named_files(text)]

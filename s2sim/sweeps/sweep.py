@@ -17,9 +17,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from types import ModuleType
 from typing import Any, ParamSpec, TypeAlias, TypeVar
-from warnings import warn
 
-from s2sim.errors import OptionError, S2SimError, S2SimWarning
+from s2sim.errors import OptionError, S2SimError, warn
 from s2sim.experiment.costs import ONCE, Cost, cost_of
 from s2sim.experiment.progress import SILENT, ProgressWatcher, tell
 from s2sim.experiment.recording_store import VARIABLE, recording_store
@@ -330,7 +329,7 @@ def merge_shards(folder: Path | str) -> SweepResult:
     counts = {count for _, count in parts if count.isdecimal()} if len(planned) < len(study.cells()) else ()
     for count in sorted(counts):
         if missing := [f"{part}/{count}" for part in range(1, int(count) + 1) if (str(part), count) not in parts]:
-            warn(f"{folder} lacks shards {', '.join(missing)}, whose cells do not count", S2SimWarning, stacklevel=2)
+            warn(f"{folder} lacks shards {', '.join(missing)}, whose cells do not count")
     return SweepResult.load(Path(folder) / FILE)
 
 

@@ -50,10 +50,6 @@ if TYPE_CHECKING:
     from s2sim.experiment.timeline import Timeline
 
 
-# How what is sent is combined, where a library may run something else.
-_OPERATIONS = dict.fromkeys(("all_reduce", "reduce", "reduce_scatter"), "sum") | {"all_gather": "gather"}
-
-
 def concurrent_groups(text: str, workers: int, scenario: Scenario) -> ParallelGroups | None:
     """Return the requested groups, which run the same concurrently; None, with a warning, if one has all ranks."""
     groups = parse_groups(text, workers)
@@ -232,11 +228,12 @@ def plan_collective(spec: CollectiveSpec) -> PlannedCollective:
     groups = None if spec.groups is None else concurrent_groups(spec.groups, spec.workers, scenario)
     ranks = spec.workers if groups is None else groups.dp
     demand = make_demand(spec.kind, spec.size_bytes, ranks, spec.root)
-    if library is not None and spec.kind in _OPERATIONS:
+    if library is not None and spec.kind in ("all_reduce", "reduce", "reduce_scatter", "all_gather"):
         # One size for all ranks is one count, as in nccl-tests, whether or not it divides.
         equal = replace(demand, elements=(max(demand.elements),) * ranks)
         asked = demand if isinstance(spec.size_bytes, tuple) else equal
-        lowered = lower(CollectiveRequest(asked, _OPERATIONS[spec.kind], "float32", size_from_data=False), library)
+        op = "gather" if spec.kind == "all_gather" else "sum"
+        lowered = lower(CollectiveRequest(asked, op, "float32", size_from_data=False), library)
         if lowered.demands != (asked,):
             warn(f"{library.name} runs {lowered.requested} as {lowered.executes}: the time is of what was asked for")
     places = spec.workers

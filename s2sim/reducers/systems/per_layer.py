@@ -1,6 +1,5 @@
 """A reducer for each pattern of layer names: sketches on tables, say, and low rank on the rest."""
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
@@ -11,7 +10,7 @@ from typing import Any, ClassVar, Literal, Self, cast
 import numpy as np
 
 from s2sim.arrays import Floats
-from s2sim.errors import OptionError, S2SimWarning
+from s2sim.errors import OptionError, warn
 from s2sim.gradients.gradient import Gradient
 from s2sim.reducers import gpu_cost, process_group, script
 from s2sim.reducers.rank import GradientDtype, Pending, Program, Rank, Reduced, Reducer, Traits, Waits
@@ -201,7 +200,7 @@ class PerLayer(Reducer):
             if rest and patterns:
                 texts.append(f"no pattern fits {_list_names([gradient.names[index] for index in rest])}: sent densely")
             for text in texts:
-                warnings.warn(f"per-layer: {text}", S2SimWarning, stacklevel=2)
+                warn(f"per-layer: {text}")
         return layers, rest
 
 

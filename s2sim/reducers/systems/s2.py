@@ -6,14 +6,13 @@ is the case for S2. What it costs is accuracy. With one row the recovered sum is
 relative L2, whatever the values.
 """
 
-import warnings
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from math import sqrt
 from typing import Any, ClassVar, Self
 
 from s2sim.codecs import count_sketch, hashing
-from s2sim.errors import OptionError, S2SimWarning
+from s2sim.errors import OptionError, warn
 from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.rank import ErrorBound, Program, Rank, Reduced, Traits, Waits, wait_all
 from s2sim.reducers.shared import row_sparse, sketch_settings, sparse_split
@@ -61,7 +60,7 @@ class S2(Sparse):
         tables, settings = split.filled, self.settings
         if self.floor is not None and len(tables) == 1 and rank.index == 0 and rank.step == 0:
             text = f"s2: floor={self.floor:g} changes nothing: there is one table, and it gets all cells"
-            warnings.warn(text, S2SimWarning, stacklevel=2)
+            warn(text)
         # Posted at once, cells, support and dense layers are one launch; the authors' code waits for each in turn and
         # decodes while the dense layers travel.
         one_by_one = settings.published is not None

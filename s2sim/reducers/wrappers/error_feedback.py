@@ -143,15 +143,11 @@ class ErrorFeedback(Feedback):
 
 
 @dataclass(slots=True)
-class FeedbackPasses(Feedback):
+class FeedbackPasses(ErrorFeedback):
     """A reducer with the passes over gradients that its error feedback takes, in a first step, which has no residual.
 
     Training adds feedback where a reducer needs some: it is timed like that, and its error is that of a first step.
     """
-
-    key = "ef"
-    adds = "what error feedback takes"
-    ef: bool = True
 
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
         self.charge_passes(rank, gradient)

@@ -119,9 +119,8 @@ def _interleaved(
 
 
 def _unpacked(values: Array, shapes: Sequence[tuple[int, ...]]) -> list[Array]:
-    return [
-        widen(part).reshape(shape) for part, shape in zip(split_sizes(values, map(prod, shapes)), shapes, strict=True)
-    ]
+    parts = split_sizes(values, map(prod, shapes))
+    return [widen(part).reshape(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _tables(parts: Sequence[Gradient]) -> list[RowSparse]:
