@@ -136,8 +136,7 @@ def _cheapest(base: RunSpec, runs: advice.Runs, changes: Changes, faster: float)
     ways = advice.Combinations(base, changes, runs, together=False)
     if ways.count > MOST_CELLS:
         raise OptionError(f"--changes make {ways.count:,} combinations, above {MOST_CELLS:,}: give fewer options")
-    today = ways.cell((0,) * (len(ways.axes) + 1))
-    if today is None:
+    if (today := ways.cell((0,) * (len(ways.axes) + 1))) is None:
         raise OptionError("advise cheapest: the cluster as it is cannot be run: s2sim run says why")
     if not today.compared_s:
         raise OptionError(

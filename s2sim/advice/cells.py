@@ -192,8 +192,7 @@ class Combinations:
         except S2SimError as error:
             self._runs.refused[self.text(point)] = str(error)
             return None
-        result = self._runs.result(spec)
-        if result is None:
+        if (result := self._runs.result(spec)) is None:
             return None
         row = next((row for row in result.results if row.reducer == name), None)
         if row is None or (row.judged.rejected is not None and not row.baseline):

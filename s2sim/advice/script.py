@@ -9,6 +9,7 @@ from s2sim.options import split_option_string
 from s2sim.profiles.read import RecordedJob
 from s2sim.pytorch.hook import hook_notes, reducer_for_training
 from s2sim.reducers.registry import option_string, resolved_options
+from s2sim.reducers.wrappers.compose import leaves_feedback_out
 from s2sim.simulation.bucketing.overlap import Ddp
 from s2sim.simulation.bucketing.policy import make_discipline
 from s2sim.traffic.size_sweep import NCCL_ALGORITHMS
@@ -76,7 +77,7 @@ def _hook_lines(text: str, library: str, *, measured: bool) -> list[str]:
     # In bfloat16 PyTorch's own refuses other libraries.
     if name in ("fp16", "dense") and own <= {"dtype"} and (hook.startswith("fp16") or library in _NCCL):
         return [f"{_HOOKS}.default_hooks import {hook}", f"model.register_comm_hook(None, {hook})"]
-    if name == "powersgd" and own <= {"rank", "min_compression", "reuse_query"} and options["ef"] is True:
+    if name == "powersgd" and own <= {"rank", "min_compression", "reuse_query"} and options.get("ef") is True:
         return [
             f"{_HOOKS} import powerSGD_hook",
             f"state = powerSGD_hook.PowerSGDState(None, {options['rank']}, start_powerSGD_iter=2,",
@@ -88,6 +89,6 @@ def _hook_lines(text: str, library: str, *, measured: bool) -> list[str]:
         *["# s2sim's hook compresses in NumPy on the host: the loss is right, the time is of kernels on a GPU"]
         * (not measured),
         "from s2sim.pytorch.hook import HookState, hook",
-        f'state = HookState(model, "{option_string(reducer)}")',
+        f'state = HookState(model, "{option_string(reducer)}"{", feedback=False" * leaves_feedback_out(text)})',
         "model.register_comm_hook(state, hook)",
     ]

@@ -197,8 +197,7 @@ def scan_rates(
         highest_Bps = replays.highest_possible(own_Bps, highest_Bps)
     crossings, ends, reasons = [], {}, {}
     for row in others:
-        reason = rejected(row, max_error)
-        if reason is not None:
+        if (reason := rejected(row, max_error)) is not None:
             reasons[row.reducer], ends[row.reducer] = reason, (False, False)
         else:
 

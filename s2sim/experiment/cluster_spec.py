@@ -47,8 +47,7 @@ def _own_option(spec: type, each: Field[Any]) -> Option | None:
     """Return what ``options.toml`` says of a field, by the class that has it; None for programs alone."""
     owner = next(base for base in spec.__mro__ if each.name in vars(base).get("__annotations__", {}))
     texts = own_tables(__file__, "options.toml")
-    row = texts.get(owner.__name__, {}).get(each.name)
-    if row is None:
+    if (row := texts.get(owner.__name__, {}).get(each.name)) is None:
         return None
     row = texts["*"][row] if isinstance(row, str) else row
     return Option(row.get("form"), parse=each.metadata.get(_PARSE), **{key: row[key] for key in row if key != "form"})

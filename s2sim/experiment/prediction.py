@@ -182,7 +182,7 @@ def make_row(
         agrees=recorded.reducer.traits.agrees,
         consensus_distance=recorded.consensus,
         estimates=recorded.reducer.traits.estimates,
-        feedback=recorded.reducer.traits.feedback,
+        feedback="no" if recorded.bare else recorded.reducer.traits.feedback,
         time_s=Times(
             encode=replay.encode_ps / PS_PER_S,
             communication=replay.communication_ps / PS_PER_S,
@@ -235,8 +235,7 @@ def bottleneck_text(replay: Replay, cluster: Cluster, steps: int = 1) -> str:
     times_ps = (replay.encode_ps, replay.communication_ps, replay.decode_ps)
     phase, longest = max(zip(names, times_ps, strict=True), key=lambda item: item[1])
     text = f"{longest / replay.total_ps:.0%} of the communication phase goes to {phase}"
-    busiest = busiest_link(replay, cluster, steps)
-    if busiest is None:
+    if (busiest := busiest_link(replay, cluster, steps)) is None:
         return text
     rate = format_rate(busiest.rate_Bps)
     return f"{text}; the busiest link is {busiest.name} ({rate}), busy {busiest.share:.0%} of communication"
@@ -305,8 +304,7 @@ _ESTIMATE_ERROR = log(SCATTER) / _WITHIN_90 / sqrt(2)
 def band_of(executed: ExecutedRecording, name: str, least_s: float) -> tuple[Band | None, tuple[float, ...]]:
     """Return the interval of a reducer's time, see `_library_band`, wider by what a recorded job was off."""
     band, draws_s = _library_band(executed, least_s)
-    error = recorded_error(executed.scenario)
-    if error is None:
+    if (error := recorded_error(executed.scenario)) is None:
         return band, draws_s
     time_s = executed.compared_ps / PS_PER_S
     factors = np.exp(named_generator(0, "recorded", name).standard_normal(_DRAWS) * np.log1p(error) / _WITHIN_90)
@@ -367,8 +365,7 @@ def _library_band(executed: ExecutedRecording, least_s: float) -> tuple[Band | N
     lengths_ps, drawn_ps, assumed = 0, np.zeros(1), dict[str, None]()
     for launch in launches:
         timer, demand = executed.timer.with_profile(profile).within(launch.ranks), launch.timed.schedule.demand
-        run = run_class(timer.cluster, profile, demand.kind)
-        if run is None:
+        if (run := run_class(timer.cluster, profile, demand.kind)) is None:
             return None, ()
         assumed |= dict.fromkeys(run.assumed)
         lengths_ps += launch.end_ps - launch.start_ps

@@ -33,8 +33,7 @@ def watched(watcher: ProgressWatcher, what: str, items: Collection[T]) -> Iterat
 
 def tell(watcher: ProgressWatcher, line: str) -> None:
     """Tell a watcher who listens, by a method ``tell``, of a result that is finished."""
-    listens = getattr(watcher, "tell", None)
-    if listens is not None:
+    if (listens := getattr(watcher, "tell", None)) is not None:
         listens(line)
 
 

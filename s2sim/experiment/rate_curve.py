@@ -207,8 +207,7 @@ def rate_curves_of(
     """Return the speed-up of each recorded reducer over dense at each rate; see `rate_curves`."""
     workers = recorded[0].recording.workers
     cluster = scenario.healthy(workers)
-    field = limiting_rate(cluster)
-    if field is None:
+    if (field := limiting_rate(cluster)) is None:
         one = "a curve over rates was asked for 1 worker, whom no rate limits: take 2 workers or more"
         own = "no rate can be varied: all nodes that these workers use have their own, which stays"
         raise OptionError(one if workers == 1 else own)

@@ -175,6 +175,11 @@ class RecordedReducer:
     shards: bool = False  # Whether each rank ends with its part of the mean alone
 
     @property
+    def bare(self) -> bool:
+        """See `ReducerSpec`."""
+        return ReducerSpec(self.option_string, self.reducer).bare
+
+    @property
     def assumes(self) -> str | None:
         """The assumptions of its time besides those of the simulation."""
         parts = []

@@ -112,8 +112,7 @@ def through_store(
     ``what``, JSON values with their kind first. Reducers for which ``compute`` has no value, and all if there was a
     warning, which has to be shown the next time too, are not stored.
     """
-    store = recording_store()
-    if store is None:
+    if (store := recording_store()) is None:
         return dict(compute(reducers))
     shared = [package_version(), np.__version__, gradients_content(scenario), scenario.seed, *what]
     keys = {item.option_string: content_hash([*shared, reducer_content(item)]) for item in reducers}
@@ -146,4 +145,4 @@ def reducer_content(item: ReducerSpec) -> list[Any]:
     """Return what a reducer computes by: options, feedback, the nodes that it was told, and files that they name."""
     reducer, text = item.reducer, option_string(item.reducer)
     placed = hashlib.sha256(pickle.dumps(reducer)).hexdigest() if reducer.placed((0,)) is not reducer else ""
-    return [text, item.timed is reducer, reducer.options(), reducer.held, placed, named_files(text)]
+    return [text, item.bare, reducer.options(), reducer.held, placed, named_files(text)]

@@ -82,8 +82,7 @@ def _attribute_docs(cls: type) -> dict[str, tuple[str, str]]:
     found: dict[str, tuple[str, str]] = {}
     names: list[str] = []
     for line in _SECTION.split(section, maxsplit=1)[0].splitlines():
-        entry = re.match(r"^(\w+(?:, \w+)*) : (.+)$", line)
-        if entry is not None:
+        if (entry := re.match(r"^(\w+(?:, \w+)*) : (.+)$", line)) is not None:
             names = entry[1].split(", ")
             found |= dict.fromkeys(names, (entry[2], ""))
         elif line.startswith(" "):
@@ -161,8 +160,7 @@ def reducer_facts(name: str, gradients: Sequence[Gradient]) -> ReducerFacts:
 
 def _measure(name: str, gradients: Sequence[Gradient]) -> FirstStepFacts | None:
     few, many = _run(name, gradients[: len(gradients) // 2]), _run(name, gradients)
-    recording = few or many
-    if recording is None:
+    if (recording := few or many) is None:
         return None
     found, larger = count_rounds(recording), count_rounds(many or recording)
     rounds = found.before_gradient + found.after_gradient

@@ -203,8 +203,7 @@ def _run(
     records, refused, squares = record_scaled(run, whole.gradients, scaling, seed=seed, ranks=whole.ranks)
     found = {item.option_string: item for item in records}
     for item in reducers:
-        instead = left_to[item.option_string]
-        if instead is not None:
+        if (instead := left_to[item.option_string]) is not None:
             done = found[does[option_string(instead)]]
             found[item.option_string] = replace(done, option_string=item.option_string, reducer=item.reducer)
     return _BucketRuns(found, squares, like), refused

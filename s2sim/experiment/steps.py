@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from math import sqrt
 from statistics import fmean, median_low
 
@@ -55,9 +56,10 @@ def run_steps(
     execute: Callable[[Recording], tuple[Replay, int]],
     *,
     seed: int,
+    bare: bool = False,
     on_step: Callable[[], None] = lambda: None,
 ) -> tuple[tuple[StepRow, ...], Recording | None]:
-    """Run a reducer, with error feedback if it needs it, over the first steps of a trace.
+    """Run a reducer, with error feedback if it needs it and is not to be ``bare``, over the first steps of a trace.
 
     ``execute`` returns the replay of a recording and the bytes of the busiest rank. Residuals are those of all
     ranks together, over the gradients of the first step; errors of reducers with momentum are against the mean with
@@ -66,7 +68,7 @@ def run_steps(
     Returns the rows, and the scripts of the median step after a warm-up or, if not every step is exchanged, of the last
     full period (None without one).
     """
-    instances = make_instances(with_feedback(reducer), ranks)
+    instances = make_instances(reducer if bare else with_feedback(reducer), ranks)
     # Where ranks do not end alike, what each has been delivered is followed.
     followed = 1 if reducer.traits.agrees or reducer.traits.estimates == "shards" else ranks
     wanted: list[NDArray[np.float64]] = []
@@ -153,11 +155,11 @@ def _followed(prediction: Prediction, count: int, scenario: ReducerScenario, pro
         again = replace(executed, recording=recording)
         return again.replay, int(again.traffic()[0].max())
 
-    steps, recording = run_steps(
-        reducer, scenario.trace, row.workers, count, execute, seed=scenario.seed, on_step=progress.advance
-    )
-    # What waits for the next exchange comes and goes.
-    residuals = [step.residual for step in steps[reducer.period - 1 :: reducer.period] if step.residual is not None]
+    run = partial(run_steps, seed=scenario.seed, bare=recorded.bare, on_step=progress.advance)
+    steps, recording = run(reducer, scenario.trace, row.workers, count, execute)
+    # What waits for the next exchange comes and goes, and a warm-up holds back less.
+    settled = [step.residual for step in steps if step.settled]
+    residuals = [each for each in settled[reducer.period - 1 :: reducer.period] if each is not None]
     row = replace(row, steps=steps, residual_trend=residual_trend(residuals) if residuals else None)
     if recording is None:
         return replace(prediction, row=row)

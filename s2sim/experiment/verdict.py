@@ -203,8 +203,7 @@ def _gain_line(choice: Choice, baseline: Candidate, dense: Row, known: VerdictCo
         return f"{baseline.time_s / each.time_s:.2f}x" if each.time_s else "free"
 
     if choice.decision != "use":
-        close = choice.doubtful or choice.runner_up
-        if close is None:
+        if (close := choice.doubtful or choice.runner_up) is None:
             return f"{unit} {time(baseline)}; {where}."
         return f"{unit} {time(baseline)} -> {time(close)} with {close.name}, {gain(close)}; {where}."
     best, without = choice.best, choice.without
@@ -225,8 +224,7 @@ def _scope_text(dense: Row, known: VerdictContext) -> str:
     parts = [f"{dense.workers} workers", f"{machines}{on_gpu}"]
     if known.codec_as != "kernels":
         parts.append(CODECS_AS[known.codec_as])
-    overlap = describe_overlap(dense, known.compute)
-    if overlap is not None:
+    if (overlap := describe_overlap(dense, known.compute)) is not None:
         parts.append(overlap)
     if known.faults:
         parts.append(f"with {' and '.join(known.faults)}")

@@ -16,7 +16,7 @@ from s2sim.pytorch import hook_buckets
 from s2sim.pytorch.members import Members, hook_members
 from s2sim.reducers import registry, run
 from s2sim.reducers.rank import Reducer
-from s2sim.reducers.wrappers.compose import with_feedback
+from s2sim.reducers.wrappers.compose import leaves_feedback_out, with_feedback
 from s2sim.units import format_bytes
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def reducer_for_training(text: str, *, feedback: bool) -> Reducer:
         raise OptionError(
             f"{text}: warm=true changes nothing in training, where every step but the first is a later one"
         )
-    return with_feedback(made) if feedback else made
+    return with_feedback(made) if feedback and not leaves_feedback_out(text) else made
 
 
 def hook_notes(reducer: Reducer) -> list[str]:

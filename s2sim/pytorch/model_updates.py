@@ -12,7 +12,6 @@ import numpy as np
 
 from s2sim.errors import OptionError, S2SimError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, to_dense
-from s2sim.options import split_option_string
 from s2sim.pytorch.hook_buckets import to_layer, to_tensors, weight_norms
 from s2sim.pytorch.task import Evaluation, ModelSettings, Task, make_optimizer, reproducible_torch
 from s2sim.reducers import measure, process_group, registry, script
@@ -43,8 +42,7 @@ class TrainingSetup:
 def make_training_setup(option_string: str, model: ModelSettings, learning_rate: float | None = None) -> TrainingSetup:
     """Return the setup of a training, at the learning rate if given; `OptionError` if there is none."""
     asked = registry.make_reducer(option_string)
-    _, options = split_option_string(option_string)
-    reducer = asked if options.get("ef") == "false" else compose.with_feedback(asked)
+    reducer = asked if compose.leaves_feedback_out(option_string) else compose.with_feedback(asked)
     traits = reducer.traits
     _refuse(option_string, reducer, model, learning_rate)
     notes = []

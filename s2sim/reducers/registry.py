@@ -8,7 +8,7 @@ from s2sim.options import build, join_option_string, split_option_string
 from s2sim.reducers.catalogue import OWN, read_table
 from s2sim.reducers.rank import Certainty, Reducer
 from s2sim.reducers.systems.per_layer import PatternPart
-from s2sim.reducers.wrappers.compose import WRAPPERS, wrap, written_options
+from s2sim.reducers.wrappers.compose import WRAPPERS, leaves_feedback_out, wrap, written_options
 from s2sim.registry import Registry
 
 
@@ -86,7 +86,10 @@ def make_reducer(text: str) -> Reducer:
     reducer: Reducer
     if cls.takes_reducers:
         # Between the options of a reducer that stands among those of another one there is ``;``.
-        parts = [(pattern, make_reducer(text.replace(";", ","))) for pattern, text in own.items()]
+        texts = {pattern: text.replace(";", ",") for pattern, text in own.items()}
+        if alone := [pattern for pattern, text in texts.items() if leaves_feedback_out(text)]:
+            raise OptionError(f"{name}: ef=false of {alone[0]} is for all layers: give it beside the patterns")
+        parts = [(pattern, make_reducer(text)) for pattern, text in texts.items()]
         reducer = cls(tuple(PatternPart(key, option_string(part).replace(",", ";"), part) for key, part in parts))
     else:
         known = {field.name for field in fields(cls) if field.init} | added

@@ -88,7 +88,7 @@ def comparison_grids(result: Result) -> list[Grid]:
         # All work of a phase may overlap with something else.
         return "hidden" if work_s and not exposed_s else format_seconds(exposed_s)
 
-    note = "; first step, no feedback" if any(row.steps for row in result.results) else ""
+    note = "; first step, residuals empty" if any(row.steps for row in result.results) else ""
     if any(row.iteration is not None for row in result.results):
         note = ", if all gradients were there at once"
     return _row_tables(

@@ -201,8 +201,7 @@ class _IterationReplay:
             if (taken := self._conditions.processor_s_per_byte) and timed.duration_ps:
                 taken_s = taken * timed.schedule.demand.buffer_bytes
                 self._held[key] = GpuShare(taken_s * PS_PER_S / timed.duration_ps, 0.0)
-        held = self._held[key]
-        if held is None:
+        if (held := self._held[key]) is None:
             return lambda: None
         members = self._classes if not ranks else list(dict.fromkeys(self._of_rank[rank] for rank in ranks))
         for each in members:

@@ -128,8 +128,7 @@ class SkewedCommunicator:
         schedule = timed.schedule
         if id(schedule) not in self._passages:
             self._passages[id(schedule)] = schedule, lockstep_path(timed, len(self.of_rank))
-        passage = self._passages[id(schedule)][1]
-        if passage is None:
+        if (passage := self._passages[id(schedule)][1]) is None:
             return [max(start_ps) + timed.duration_ps] * len(start_ps)
         ends_ps: list[int] = passage.ends_ps(np.array(start_ps) + schedule.launch_ps).tolist()
         return ends_ps

@@ -180,8 +180,7 @@ class SweepStore:
     def study(self, sha256: str | None = None) -> tuple[str, str, str, list[str]]:
         """Return hash, what it computes, text and names of axes of a study, by default the one that was begun last."""
         with self._reading() as connection:
-            row = connection.execute(_SQL["study"], (sha256,)).fetchone()
-            if row is None:
+            if (row := connection.execute(_SQL["study"], (sha256,)).fetchone()) is None:
                 raise S2SimError(f"{self.path.parent} holds no study: s2sim sweep STUDY.toml --out {self.path.parent}")
             sha256, what, text, axes = row
             return sha256, what, text, json.loads(axes)
@@ -227,8 +226,7 @@ class SweepStore:
     def details(self, study: str, cell: int) -> dict[str, Any]:
         """Return the stored result of a cell, with the inputs of its run record."""
         with self._reading() as connection:
-            row = connection.execute(_SQL["details"], (study, cell)).fetchone()
-            if row is None:
+            if (row := connection.execute(_SQL["details"], (study, cell)).fetchone()) is None:
                 raise S2SimError(f"{self.path.parent}: cell {cell} has not been computed")
             state, reason, cpu_s, memory_bytes, details, inputs = row
             found = {"cell": cell, "state": state, "reason": reason, "cpu_s": cpu_s, "memory_bytes": memory_bytes}

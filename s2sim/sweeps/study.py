@@ -266,8 +266,7 @@ class Scale:
         """Return the scale of two ends, in the unit of the first; `OptionError` for texts without one."""
         if all(isinstance(end, int | float) for end in (first, last)):
             return cls("", 1.0, float, all(isinstance(end, int) for end in (first, last)))  # type: ignore[arg-type]
-        match = _QUANTITY.fullmatch(str(first))
-        if match is not None:
+        if (match := _QUANTITY.fullmatch(str(first))) is not None:
             for parse in (parse_rate_Bps, parse_size_bytes, parse_time_ps):
                 with suppress(S2SimError):
                     parse(first), parse(last)

@@ -11,6 +11,7 @@ from s2sim.experiment.progress import INTERRUPTED_NOTE, ProgressWatcher
 from s2sim.experiment.steps import residual_trend
 from s2sim.gradients.gradient import RowSparse
 from s2sim.gradients.synthetic import load_trace
+from s2sim.reducers.registry import make_reducer
 
 TRACE = "synthetic:density=0.05,overlap=0.5,rows=400,width=8,dense=300,steps=7"
 REDUCERS = ("dense", "union", "fp16", "topk:density=0.02", "s2:rows=3,cells=6", "s2-exact", "s2-exact:warm=true")
@@ -189,3 +190,24 @@ def test_ranks_that_go_on_alone_are_compared_over_a_period():
     texts = ("diloco:h=4,rate=1,momentum=0", "slowmo:h=3,momentum=0", "dense:h=4")
     for row in s2sim.run("fat-tree", **ASKED | {"reducers": texts}).rows:
         assert row.error.relative_l2 < 1e-6, row.option_string
+
+
+def test_feedback_that_is_left_out_is_so_everywhere():
+    texts = ("topk:density=0.02,ef=false", "topk:density=0.02")
+    bare, fed = s2sim.run("fat-tree", **ASKED | {"reducers": ("dense", *texts)}, steps=4).rows[1:]
+    assert (bare.feedback, fed.feedback) == ("no", "needed")
+    assert [step.residual for step in bare.steps] == [None] * 4
+    assert bare.steps[0].total_s == bare.time_s.total < fed.time_s.total
+    one, other = (
+        s2sim.run("fat-tree", **ASKED | {"reducers": ("dense", text)}).provenance["spec_sha256"] for text in texts
+    )
+    assert one != other
+    with pytest.raises(OptionError, match="give it beside the patterns"):
+        make_reducer("per-layer:a=topk:density=0.02;ef=false,*=fp16")
+
+
+def test_a_warm_up_is_no_trend():
+    text = "topk:density=0.02,warmup=5"
+    row = s2sim.run("fat-tree", **ASKED | {"reducers": ("dense", text)}, steps=7).rows[1]
+    assert row.steps[0].residual < 1e-6 < row.steps[6].residual
+    assert row.residual_trend == residual_trend([step.residual for step in row.steps[5:]])

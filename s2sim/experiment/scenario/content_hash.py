@@ -78,7 +78,7 @@ def cluster_content(scenario: Scenario, workers: Sequence[int]) -> dict[str, Any
 
 def reducers_content(reducers: Sequence[ReducerSpec]) -> list[str]:
     """Return the content of reducers: every option with its value."""
-    return sorted_hashes([item.reducer.traits.name, item.reducer.options()] for item in reducers)
+    return sorted_hashes([item.reducer.traits.name, item.reducer.options(), *["bare"] * item.bare] for item in reducers)
 
 
 def library_content(library: Library) -> Any:

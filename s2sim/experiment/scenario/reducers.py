@@ -20,14 +20,13 @@ from s2sim.gradients.models import Model, ModelLayer, load_model
 from s2sim.gradients.scaling import parse_parameters
 from s2sim.gradients.synthetic import AnyTrace, SyntheticTrace, load_trace
 from s2sim.libraries.library import Library
-from s2sim.options import split_option_string
 from s2sim.profiles.profile import TensorTiming
 from s2sim.profiles.read import PROCESSORS, RecordedJob
 from s2sim.provenance import memory_bytes
 from s2sim.reducers.rank import GradientDtype, Reducer
 from s2sim.reducers.registry import PRESETS, make_reducer, option_string, reducer_names
 from s2sim.reducers.run import OtherSteps
-from s2sim.reducers.wrappers.compose import with_feedback
+from s2sim.reducers.wrappers.compose import leaves_feedback_out, with_feedback
 from s2sim.reducers.wrappers.error_feedback import FeedbackPasses
 from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline, check_takes_shards
@@ -52,10 +51,14 @@ class ReducerSpec:
     optional: bool = False
 
     @property
+    def bare(self) -> bool:
+        """Whether it runs without the error feedback that it needs."""
+        return self.reducer.traits.feedback == "needed" and leaves_feedback_out(self.option_string)
+
+    @property
     def timed(self) -> Reducer:
         """The reducer with what the error feedback takes that training adds, unless ``ef=false`` leaves it out."""
-        bare = split_option_string(self.option_string)[1].get("ef") == "false"
-        return self.reducer if bare else with_feedback(self.reducer, FeedbackPasses)
+        return self.reducer if self.bare else with_feedback(self.reducer, FeedbackPasses)
 
 
 def parse_reducers(texts: Sequence[str]) -> tuple[ReducerSpec, ...]:
@@ -71,7 +74,7 @@ def _distinct(asked: Sequence[ReducerSpec]) -> tuple[ReducerSpec, ...]:
             raise OptionError(f"{item.option_string} exchanges once in {steps}: give at most {_LONGEST_PERIOD:,}")
         # A preset stands beside what it is another name for.
         name = item.option_string.partition(":")[0]
-        canonical = (name if name in PRESETS else "", option_string(item.reducer))
+        canonical = (name if name in PRESETS else "", f"{option_string(item.reducer)}{' bare' * item.bare}")
         if canonical in written:
             raise OptionError(f"the same reducer was asked for twice: {written[canonical]} and {item.option_string}")
         written[canonical] = item.option_string

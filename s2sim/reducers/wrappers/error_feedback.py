@@ -61,9 +61,10 @@ class Feedback(Wrapper):
         self.charge_passes(rank, corrected)
         return corrected
 
-    def charge_passes(self, rank: Rank, gradient: Gradient, passes: int = 1) -> None:
-        """Charge the GPU for so many sums or differences of the layers that are compressed."""
-        values = sum(stored(gradient.layers[place]).size for place in self.inner.compresses(gradient))
+    def charge_passes(self, rank: Rank, gradient: Gradient, passes: int = 1, *, whole: bool = False) -> None:
+        """Charge the GPU for so many sums or differences of the layers that are compressed, or of the ``whole``."""
+        places = range(len(gradient.layers)) if whole else self.inner.compresses(gradient)
+        values = sum(stored(gradient.layers[place]).size for place in places)
         for _ in range(passes if values else 0):
             rank.work(cost.add(values))
 
@@ -112,7 +113,7 @@ class EF21(Feedback):
         reduced = yield from self.inner.reduce(rank, difference)
         c_i = reduced.sent()
         g_i = c_i if before is None else add(before, c_i)
-        self.charge_passes(rank, g_i, 3)
+        self.charge_passes(rank, g_i, 3, whole=True)
         self.g_i, self.residual = g_i, subtract(difference, c_i)
 
         def moved() -> Gradient:
@@ -211,7 +212,8 @@ class GlobalMomentum(Feedback):
         u = gradient
         if self.residual is not None and self.last_mean is not None:
             u = add(add(gradient, self.residual), self.last_mean.map(lambda values: values * np.float32(self.gmc)))
-        self.charge_passes(rank, u, 2)
+        self.charge_passes(rank, u)
+        self.charge_passes(rank, u, whole=True)
         reduced = yield from self.inner.reduce(rank, u)
         self.residual, self.last_mean = subtract(u, (reduced.decoded or reduced.sent)()), reduced.mean
         self.charge_passes(rank, u)
@@ -265,7 +267,8 @@ class MomentumCorrection(Feedback):
         if self.velocity is not None and self.residual is not None:
             u = add(self.velocity.map(lambda values: values * np.float32(self.momentum)), gradient)
             v = add(self.residual, u)
-        self.charge_passes(rank, v, 2)
+        self.charge_passes(rank, u, whole=True)
+        self.charge_passes(rank, v)
         reduced = yield from self.inner.reduce(rank, v)
         sent = (reduced.decoded or reduced.sent)()
         self.residual = subtract(v, sent)
@@ -276,7 +279,7 @@ class MomentumCorrection(Feedback):
     def _clipped(self, rank: Rank, gradient: Gradient) -> Waits[Gradient]:
         assert self.clip is not None
         own = sum(float(np.square(stored(layer), dtype=np.float64).sum()) for layer in gradient.layers)
-        self.charge_passes(rank, gradient)
+        self.charge_passes(rank, gradient, whole=True)
         total = yield from rank.all_reduce(np.array([own]), label="squared norms")
         length = sqrt(float(total[0]) / rank.size)
         limit = self.clip / sqrt(rank.size)
