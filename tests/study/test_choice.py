@@ -169,7 +169,7 @@ def test_the_verdict_tells_what_to_do_where_an_assumption_fails():
         "error feedback (error 0.044 in one step) if training confirms it."
     )
     assert second == (
-        "Communication 1.57 ms -> 339 us: 4.63x (else 3.58x, topk:density=0.01 4.27x); 16 workers, nccl:timing=wire "
+        "Communication 1.57 ms -> 339 us: 4.63x (else 3.58x, topk:density=0.01 3.96x); 16 workers, nccl:timing=wire "
         "on a100."
     )
     verdict = result_of(reducers=reducers, max_error=0.1).verdict

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from s2sim.errors import OptionError
-from s2sim.options import build, split_option_string, value_text
+from s2sim.options import build, value_text
 from s2sim.reducers.rank import Reducer
 from s2sim.reducers.wrappers import error_feedback, hierarchical, steps
 from s2sim.reducers.wrappers.wrapper import Wrapper
@@ -51,7 +51,7 @@ def wrap(reducer: Reducer, options: dict[str, str]) -> Reducer:
 
 def leaves_feedback_out(text: str) -> bool:
     """Return whether an option string leaves out the error feedback that training adds, by ``ef=false``."""
-    return split_option_string(text)[1].get("ef") == "false"
+    return "ef=false" in text.replace(" ", "").partition(":")[2].split(",")
 
 
 def with_feedback(reducer: Reducer, feedback: Callable[[Reducer], Reducer] = error_feedback.ErrorFeedback) -> Reducer:
