@@ -358,6 +358,6 @@ def to_astra(cluster: Cluster) -> str:
     rows = zip(_ASTRA, zip(*dimensions, strict=True), strict=True)
     lists = "".join(f"{key}: [ {', '.join(map(str, row))} ]\n" for key, row in rows)
     # A ring has no interfaces there, and here they are passed once however many links there are.
-    farther = "# A link of a ring includes both interfaces: ranks that are no neighbours are farther apart than here.\n"
+    farther = "# Rings' links hold both interfaces: ranks that are no neighbours are farther apart than in s2sim.\n"
     header = f"# {shape.name}, by s2sim: GB/s of 2^30 bytes, and ns, of a link.\n"
     return header + farther * any(block == "Ring" for block, *_ in dimensions) + lists
