@@ -48,6 +48,7 @@ class Work:
 
 _SIZES = [item.name for item in fields(Work) if item.name not in ("phase", "launches")]
 _sizes_of = attrgetter(*_SIZES)
+_WORK = Work("encode", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +149,12 @@ class Recording:
     def distinct_scripts(self) -> list[Script]:
         """Unequal scripts, in the order of the ranks that have them first."""
         return [self.scripts[rank] for rank in dict.fromkeys(self.representatives)]
+
+    @cached_property
+    def order_of_calls(self) -> dict[int, Script]:
+        """The scripts of representatives with nothing of their work but where it is."""
+        found = dict.fromkeys(self.representatives)
+        return {rank: tuple(_WORK if isinstance(step, Work) else step for step in self.scripts[rank]) for rank in found}
 
     @cached_property
     def before_gradient(self) -> "Recording":

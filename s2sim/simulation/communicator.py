@@ -155,7 +155,7 @@ class Communicators:
         self.completed.append(CompletedCalls(program.calls, program.posted_ps, int(self.env.now)))
         for call in program.calls:
             self.ended_ps[call] = int(self.env.now)
-            self.done[call].succeed()
+            self.done[call].succeed(int(self.env.now))
         self._start_next(program.ranks)
 
     def _work(self, local: Sequence[LocalWork]) -> Generator[simpy.Event, None, None]:
@@ -208,7 +208,7 @@ def release_hosts(released: list[simpy.Event | None], calls: Sequence[int]) -> N
     for call in calls:
         event, released[call] = released[call], None
         if event is not None:
-            event.succeed()
+            event.succeed(int(event.env.now))
 
 
 def _report_round(watcher: Watcher, members: Ints, schedule: Schedule, what: str, ran: CompletedRound) -> None:

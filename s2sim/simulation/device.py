@@ -1,7 +1,7 @@
 """One rank's GPU in simulated time: compute, codec work, and the resources that communication occupies."""
 
 from bisect import bisect_left
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from math import ceil
@@ -15,7 +15,7 @@ from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.collectives.timing.timer import TimedSchedule
 from s2sim.network.base import call_after
 from s2sim.reducers.script import Script, Work
-from s2sim.simulation.run import Passing
+from s2sim.simulation.run import Waits, wait_for_all
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.hardware import Gpu
 from s2sim.units import PS_PER_S
@@ -237,25 +237,26 @@ class BucketProgram:
         """Number of equal ranks."""
         return self.owner.ranks
 
-    def wait(self, event: simpy.Event) -> Passing:
+    def wait(self, events: Sequence[simpy.Event]) -> Waits:
         """Wait for collectives."""
-        self.owner.idle_programs += 1
-        yield event
-        self.owner.idle_programs -= 1
+        if (last := wait_for_all(self.owner.device.env, events)) is not None:
+            self.owner.idle_programs += 1
+            yield last
+            self.owner.idle_programs -= 1
 
-    def work(self, work: Work) -> Passing:
+    def work(self, work: Work) -> Waits:
         """Do codec work on the GPU."""
         yield self.owner.device.run("codec", ceil(self.price_ps(work) * self.owner.factor))
 
-    def synchronise(self) -> Passing:
+    def synchronise(self) -> Waits:
         """Let the host wait for the GPU."""
         yield self.owner.device.run("sync", self.sync_ps)
 
-    def await_gradient(self) -> Passing:
+    def await_gradient(self) -> Waits:
         """Wait until the bucket is complete."""
-        if not self.ready.triggered:
-            yield from self.wait(self.ready)
+        return () if self.ready.triggered else self.wait([self.ready])
 
-    def posted(self, call: int) -> None:
+    def reach(self, call: int) -> Waits:
         """Record the time."""
         self.owner.posted_ps[call] = int(self.owner.device.env.now)
+        return ()

@@ -362,8 +362,8 @@ class _IterationReplay:
         first_call = self._first_calls[-1] * number + self._first_calls[at]
         communicators = self._communicators_of(ranks)
         if before is not None:
-            yield from program.wait(before)
-        yield from run_script(env, script, leaving.recording.calls, communicators, program, first_call)
+            yield from program.wait([before])
+        yield from run_script(script, leaving.recording.calls, communicators, program, first_call)
         for what, alone_ps in () if settings.waits_for_all else self._compute.after_ps:
             share = len(leaving.bucket.tensors) / max(1, len(self._compute.backward_ps))
             share *= ranks.optimizer[(number + 1) * self._period - 1]

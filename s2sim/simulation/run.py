@@ -1,12 +1,13 @@
 """Replays recorded scripts on a cluster in simulated time."""
 
 from collections import Counter
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
 from math import ceil
-from typing import NamedTuple, Protocol
+from operator import add
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import simpy
@@ -23,33 +24,33 @@ from s2sim.topology.hardware import Gpu
 from s2sim.topology.shape import LinkSpec
 
 Passing = Generator[simpy.Event, None, None]
+Waits = Iterable[simpy.Event]
 
 
 class Runner(Protocol):
-    """Equal ranks that run a script."""
+    """Ranks that run a script."""
 
     @property
     def ranks(self) -> int:
-        """Number of equal ranks."""
+        """Their number."""
 
-    def wait(self, event: simpy.Event) -> Passing:
+    def wait(self, events: Sequence[simpy.Event]) -> Waits:
         """Wait for collectives."""
 
-    def work(self, work: scripts.Work) -> Passing:
+    def work(self, work: scripts.Work) -> Waits:
         """Do work of the codec."""
 
-    def synchronise(self) -> Passing:
+    def synchronise(self) -> Waits:
         """Let the host wait for the GPU."""
 
-    def await_gradient(self) -> Passing:
+    def await_gradient(self) -> Waits:
         """Wait for the gradient."""
 
-    def posted(self, call: int) -> None:
-        """Record that they post a collective now."""
+    def reach(self, call: int) -> Waits:
+        """Reach the time at which the last of them posts a collective."""
 
 
 def run_script(
-    env: simpy.Environment,
     script: scripts.Script,
     calls: Sequence[scripts.Call],
     communicators: Communicators | RankCommunicator,
@@ -65,18 +66,22 @@ def run_script(
                 yield from runner.synchronise()
             call = first_call + step.call
             released = communicators.released[call]
-            runner.posted(call)
+            yield from runner.reach(call)
             communicators.post(call, runner.ranks)
             if released is not None:
-                yield from runner.wait(released)
+                yield from runner.wait([released])
         elif isinstance(step, scripts.HostSync):
             yield from runner.synchronise()
         elif isinstance(step, scripts.AwaitGradient):
             yield from runner.await_gradient()
         else:
-            left = [done for call in step.calls if not (done := communicators.done[first_call + call]).processed]
-            if left:
-                yield from runner.wait(left[0] if len(left) == 1 else env.all_of(left))
+            yield from runner.wait([communicators.done[first_call + call] for call in step.calls])
+
+
+def wait_for_all(env: simpy.Environment, events: Sequence[simpy.Event]) -> simpy.Event | None:
+    """Return an event that occurs with the last of some; None if all have occurred."""
+    left = [event for event in events if not event.processed]
+    return None if not left else left[0] if len(left) == 1 else env.all_of(left)
 
 
 def run_until(env: simpy.Environment, over: simpy.Event) -> bool:
@@ -153,47 +158,76 @@ class Replay:
         return self.total_ps - self.encode_ps - self.decode_ps
 
 
-@dataclass(slots=True)
-class _RankClass:
-    env: simpy.Environment
-    gpu: Gpu
-    pcie: LinkSpec | None
+class _Kind(NamedTuple):
+    """What equal ranks do, by how much their work is slower, and their delay in picoseconds."""
+
     script: scripts.Script
     factor: float
     delay_ps: int
+
+
+@dataclass(slots=True)
+class _RanksInStep:
+    """Ranks that post and wait for the same calls in the same order: one process, with a time for each kind of them.
+
+    Between calls the ranks are independent, and a call is ready with the last of them.
+    """
+
+    env: simpy.Environment
+    gpu: Gpu
+    pcie: LinkSpec | None
+    kinds: list[_Kind] = field(default_factory=list)
     ranks: int = 0
-    spent: list[tuple[scripts.Phase, int, int]] = field(default_factory=list)  # phase, start and end in picoseconds
-    waiting: bool = False
-    finish_ps: int = -1
+    now_ps: list[int] = field(default_factory=list)  # Of each kind
+    spent: list[tuple[tuple[scripts.Work, ...], list[int], list[int]]] = field(default_factory=list)  # Start and end
+    idle: bool = False
+    over: bool = False
+    _works: Iterator[tuple[scripts.Work, ...]] = field(init=False)
 
     @property
     def quiet(self) -> bool:
-        return self.waiting or self.finish_ps >= 0
+        return self.idle and max(self.now_ps) <= self.env.now
 
-    def work(self, work: scripts.Work) -> Passing:
-        duration, now = ceil(work_ps(work, self.gpu, self.pcie) * self.factor), int(self.env.now)
-        self.spent.append((work.phase, now, now + duration))
-        yield self.env.timeout(duration)
+    def work(self, _work: scripts.Work) -> Waits:
+        works, starts_ps = next(self._works), self.now_ps
+        pairs = zip(works, self.kinds, strict=True)
+        durations_ps = [ceil(work_ps(work, self.gpu, self.pcie) * kind.factor) for work, kind in pairs]
+        self.now_ps = list(map(add, starts_ps, durations_ps))
+        self.spent.append((works, starts_ps, self.now_ps))
+        return ()
 
-    def wait(self, event: simpy.Event) -> Passing:
-        self.waiting = True
-        yield event
-        self.waiting = False
+    def wait(self, events: Sequence[simpy.Event]) -> Waits:
+        if (last := wait_for_all(self.env, events)) is not None:
+            self.idle = True
+            yield last
+            self.idle = False
+        ended_ps: list[Any] = [event.value for event in events]
+        self.now_ps = [max([now_ps, *ended_ps]) for now_ps in self.now_ps]
 
-    def synchronise(self) -> Passing:
-        yield self.env.timeout(self.gpu.host_sync_ps)
+    def synchronise(self) -> Waits:
+        self.now_ps = [now_ps + self.gpu.host_sync_ps for now_ps in self.now_ps]
+        return ()
 
-    def await_gradient(self) -> Passing:
-        yield self.env.timeout(max(-int(self.env.now), 0))
+    def await_gradient(self) -> Waits:
+        self.now_ps = [max(now_ps, 0) for now_ps in self.now_ps]
+        return ()
 
-    def posted(self, call: int) -> None:
-        """Ignore the time of posting."""
+    def reach(self, _call: int | None = None) -> Waits:
+        if left_ps := max(max(self.now_ps) - int(self.env.now), 0):
+            yield self.env.timeout(left_ps)
 
     def run(self, calls: Sequence[scripts.Call], communicators: Communicators) -> Passing:
-        if self.delay_ps:
-            yield self.env.timeout(self.delay_ps)
-        yield from run_script(self.env, self.script, calls, communicators, self)
-        self.finish_ps = int(self.env.now)
+        each = ([step for step in kind.script if isinstance(step, scripts.Work)] for kind in self.kinds)
+        self._works = zip(*each, strict=True)
+        self.now_ps = [int(self.env.now) + kind.delay_ps for kind in self.kinds]
+        yield from run_script(self.kinds[0].script, calls, communicators, self)
+        yield from self.reach()
+        self.idle = self.over = True
+
+    def work_of(self, at: int) -> RankWork:
+        """Return what the ranks of a kind did."""
+        spent = ((works[at].phase, starts_ps[at], ends_ps[at]) for works, starts_ps, ends_ps in self.spent)
+        return RankWork(self.kinds[at].script, tuple(spent))
 
 
 def replay(
@@ -227,11 +261,15 @@ def replay(
     # A rank that is late in every step adds up its delays until the exchange.
     late_ps = (late_ps + np.rint((factors - 1) * (compute_ps or 0)).astype(np.int64)) * recording.steps
     kinds = list(zip(recording.representatives, factors.tolist(), late_ps.tolist(), strict=True))
-    by_kind = {
-        kind: _RankClass(env, gpu, cluster.shape.pcie, recording.scripts[kind[0]], *kind[1:], ranks=ranks)
-        for kind, ranks in Counter(kinds).items()
-    }
-    classes = list(by_kind.values())
+    in_step: dict[scripts.Script, _RanksInStep] = {}
+    of_kind: dict[tuple[int, float, int], tuple[_RanksInStep, int]] = {}
+    for kind, ranks in Counter(kinds).items():
+        first, factor, delay_ps = kind
+        together = in_step.setdefault(recording.order_of_calls[first], _RanksInStep(env, gpu, cluster.shape.pcie))
+        of_kind[kind] = together, len(together.kinds)
+        together.kinds.append(_Kind(recording.scripts[first], factor, delay_ps))
+        together.ranks += ranks
+    groups = list(in_step.values())
     on_loads = None if watcher is None else watcher.add_loads
     disturbance = None
     if fault.has_transient_faults(faults):
@@ -242,26 +280,30 @@ def replay(
         recording.workers,
         timer,
         gpu,
-        quiet=lambda: all(ranks.quiet for ranks in classes),
+        quiet=lambda: all(ranks.quiet for ranks in groups),
         watcher=watcher,
         disturbance=disturbance,
         slowest=float(factors.max(initial=1.0)),
     )
-    run_until(env, env.all_of([env.process(each.run(recording.calls, communicators)) for each in classes]))
-    if any(rank_class.finish_ps < 0 for rank_class in classes):
+    run_until(env, env.all_of([env.process(each.run(recording.calls, communicators)) for each in groups]))
+    if not all(each.over for each in groups):
         missing = zip(recording.calls, communicators.missing, strict=True)
         labels = ", ".join(repr(call.label) for call, left in missing if 0 < left < len(call.elements))
         raise S2SimError(f"the recording hangs: some ranks wait for {labels}, which others never post")
     if watcher is not None:
         for rank, kind in enumerate(kinds):
-            for phase, begin_ps, end_ps in by_kind[kind].spent:
+            ranks_in_step, at = of_kind[kind]
+            for phase, begin_ps, end_ps in ranks_in_step.work_of(at).spent:
                 watcher.add_work(rank, phase, "work", begin_ps, end_ps)
     launches = tuple(sorted(communicators.launches, key=lambda launch: launch.start_ps))
     completed = tuple(sorted(communicators.completed, key=lambda each: (each.start_ps, each.calls)))
-    works = bool(compute_ps) or any(end > start for each in classes if each.factor > 1 for _, start, end in each.spent)
-    effects = (*(disturbance.effects() if disturbance else ()), *fault.effects_on_work(faults, works=works))
-    total_ps = max(rank_class.finish_ps for rank_class in classes) // recording.steps
-    slowest = tuple(
-        RankWork(each.script, tuple(each.spent)) for each in classes if each.finish_ps // recording.steps == total_ps
+    works = bool(compute_ps) or any(
+        ends_ps[at] > starts_ps[at]
+        for ranks_in_step, at in of_kind.values()
+        if ranks_in_step.kinds[at].factor > 1
+        for _, starts_ps, ends_ps in ranks_in_step.spent
     )
+    effects = (*(disturbance.effects() if disturbance else ()), *fault.effects_on_work(faults, works=works))
+    total_ps = max(max(each.now_ps) for each in groups) // recording.steps
+    slowest = tuple(each.work_of(at) for each, at in of_kind.values() if each.now_ps[at] // recording.steps == total_ps)
     return Replay(total_ps, launches, completed, effects, recording.steps, slowest)
