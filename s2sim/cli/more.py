@@ -14,7 +14,7 @@ from s2sim.cli.options import Experiment, check_targets, command, example_of, gr
 from s2sim.errors import OptionError, S2SimError
 from s2sim.files import read_text
 from s2sim.regimes.map import DENSE, RegimeSpec, default_reducers
-from s2sim.tables import Table, table_of
+from s2sim.tables import Table
 from s2sim.traffic.spec import FlowsSpec
 from s2sim.units import format_bytes, format_number_of
 
@@ -91,6 +91,7 @@ _KEYS = ("kind", "topology", "workers", "size_bytes", "reducer", "algorithm", "n
 # They name no row where all rows of a result have the same, and those of the other another one.
 _SETTINGS = ("topology", "workers", "size_bytes")
 _COMPARED = (".time_s.total", ".time_s.iteration", ".speedup_vs_dense")
+_COLUMNS = ("where", "a", "b", "b_over_a")
 _IGNORED, _HASH, _INPUTS = ("environment", "s2sim"), "sha256", ".provenance.inputs."
 
 
@@ -141,22 +142,22 @@ def diff_command(*, a: str, b: str, most: int = 30) -> None:
         raise S2SimError(f"{a} and {b} are results of different commands: give two of one command")
     for row in _differences(one, other, ""):
         found[not row["where"].startswith("spec.") and _INPUTS not in f".{row['where']}"].append(row)
-    inputs, figures = map(table_of, found)
-    if not output.write_tables(lambda: table_of(found[0] + found[1])):
+    if not output.write_tables(lambda: Table(_COLUMNS, (*found[0], *found[1]))):
         return
-    for title, table in (("inputs that differ", inputs), ("figures that differ", figures)):
-        if not table.rows:
-            output.show_line(f"No {title}.")
+    for noun, rows in zip(("input", "figure"), found, strict=True):
+        if not rows:
+            output.show_line(f"No {noun}s that differ.")
             continue
         # Sentences follow from figures; --csv has them too.
-        numbers = [row for row in table.rows if row["b_over_a"] is not None or row["where"] == "verdict.best"]
-        ordered = sorted(numbers, key=_place) if table is figures else list(table.rows)
+        ordered = rows
+        if noun == "figure":
+            alone = [row for row in rows if None in (row["a"], row["b"])]
+            numbers = [row for row in rows if row["b_over_a"] is not None or row["where"] == "verdict.best"]
+            ordered = [*sorted(numbers, key=_place), *alone]
         if ordered:
-            output.show_grids([table_grid(Table(table.columns, tuple(ordered[:most])), title)])
-        if left := len(table.rows) - min(most, len(ordered)):
-            output.show_line(
-                f"{left} more {title}: --csv - has all." if ordered else f"{left} {title}: --csv - has them."
-            )
+            output.show_grids([table_grid(Table(_COLUMNS, tuple(ordered[:most])), f"{noun}s that differ")])
+        if left := len(rows) - min(most, len(ordered)):
+            output.show_line(f"{format_number_of(left, f'more {noun}' if ordered else noun)}: --csv - has all.")
 
 
 def _place(row: dict[str, Any]) -> tuple[int, float]:

@@ -95,15 +95,24 @@ class SweepStore:
         self.path = path
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._connection = sqlite3.connect(path, timeout=60)
-            self._connection.execute("PRAGMA journal_mode=WAL")
-            # A transaction is on the disk before the next begins, even if the power fails.
-            self._connection.execute("PRAGMA synchronous=FULL")
-            self._connection.executescript(_SQL["schema"].format(columns=_COLUMNS))
-            with suppress(sqlite3.OperationalError):  # It is there, unless an earlier version made the store
-                self._connection.execute(_SQL["plan_started"])
+            self._open()
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
-            raise S2SimError(f"{path} cannot be used as the store of a sweep: {error}; take another --out") from None
+            journal = path.with_name(f"{path.name}-wal")
+            written = journal.exists() and journal.stat().st_size > 0
+            if create or written or not isinstance(error, sqlite3.OperationalError):
+                advice = "; take another --out" if create else ""
+                raise S2SimError(f"{path} cannot be used as the store of a sweep: {error}{advice}") from None
+            # Of a disk that is full or for reading alone, where SQLite can make no files beside it.
+            self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)
+
+    def _open(self) -> None:
+        self._connection = sqlite3.connect(self.path, timeout=60)
+        self._connection.execute("PRAGMA journal_mode=WAL")
+        # A transaction is on the disk before the next begins, even if the power fails.
+        self._connection.execute("PRAGMA synchronous=FULL")
+        self._connection.executescript(_SQL["schema"].format(columns=_COLUMNS))
+        with suppress(sqlite3.OperationalError):  # It is there, unless an earlier version made the store
+            self._connection.execute(_SQL["plan_started"])
 
     def close(self) -> None:
         """Close the file."""

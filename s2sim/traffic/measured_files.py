@@ -108,11 +108,13 @@ def read_measured(path: Path, *, in_place: bool = False) -> tuple[MeasuredTable,
     text = read_text(path, noun="the log", most_bytes=MAX_BYTES)
     if text.startswith("# simulated by s2sim"):
         raise S2SimError(f"{path} was simulated by s2sim, as its first line says: a measurement is needed")
-    begin, load = text.lstrip()[:1], partial(json.loads, text)
+    # Lines of a log may begin with a tag in brackets.
+    begun, load = re.match(r"\s*(?:(\{)|\[\s*(?:[\[{\]]|$))", text), partial(json.loads, text)
+    begin = begun and (begun[1] or "[")
     no_json = f"{path} is no JSON of nccl-tests or rccl-tests"
     if begin == "{" and '"entries"' in text:
         return _flight_recorder_tables(text.encode(), path)
-    if re.search(r"^# OSU ", text, re.MULTILINE):
+    if _OSU.search(text):
         return _osu_tables(text, path)
     if begin == "{":
         found = _nccl_tables(_load_as(_NcclRun, load, no_json), in_place)
@@ -316,10 +318,17 @@ def _median_tables(
     return tuple(tables)
 
 
+# Behind what a launcher writes before a line, such as ``[1,0]<stdout>:``.
+_OSU, _OSU_ROW = (
+    re.compile(r"^(?:\S+[:>|\]])?\s*# OSU ", re.MULTILINE),
+    re.compile(r"(?:\S+[:>|\]])?\s*(\d{1,15})\s+(\d{1,12}(?:\.\d{1,9})?)(?:\s|$)"),
+)
+
+
 def _osu_tables(text: str, path: Path) -> tuple[MeasuredTable, ...]:
     """Return the table of an OSU benchmark of a collective, whose averages over ranks it takes."""
     # `S2SimError` for one whose sizes are those of a part of a buffer, as the file does not say in how many it is cut.
-    named = re.search(r"^# OSU MPI\S* (?:Non-blocking )?(\w+) Latency Test", text, re.MULTILINE)
+    named = re.search(r"# OSU MPI\S* (\S+) (?:\w+ )?Latency Test", text)
     kind = kind_of(named[1].lower().replace("bcast", "broadcast")) if named else ""
     if named is None or kind not in ("all_reduce", "reduce", "broadcast"):
         raise S2SimError(
@@ -328,7 +337,7 @@ def _osu_tables(text: str, path: Path) -> tuple[MeasuredTable, ...]:
         )
     rows = []
     for number, line in enumerate(text.splitlines(), 1):
-        if found := re.match(r"\s*(\d{1,15})\s+(\d{1,12}(?:\.\d{1,9})?)(?:\s|$)", line):
+        if found := _OSU_ROW.match(line):
             rows.append(MeasuredRow(number, min(int(found[1]), MAX_SIZE_BYTES), float(found[2]) / 1e6, None))
     if not rows:
         raise S2SimError(f"{path} has no row with a size and a latency in microseconds")

@@ -73,11 +73,14 @@ def import_machine(
         raise unknown_name("GPU", name, gpu_links())
     links = gpu_links()[name].links
     facts = replace(facts if links is None else facts.of_links(int(links.value)), gpu=name)
+    understood = facts.understood
+    if nic_rate is not None:
+        facts = replace(facts, nics=dict.fromkeys(facts.nics or {}, parse_rate_Bps(nic_rate) * 8 / 1e9))
     assumed = [f"{facts.gpu_why}: --gpu NAME says otherwise"] if facts.gpu_why and not gpu else []
     assumed += [*facts.assumed, *_network_assumptions(facts, transport)]
     fields = {
         item.field: _from(item, item.source.replace("index", facts.origin), options) if item.kind == "user" else item
-        for item in machine_shape(_machine(path, facts, name, transport, nic_rate)).quantities
+        for item in machine_shape(_machine(path, facts, name, transport)).quantities
         if not item.field.startswith("nvlink.")
     }
     fields |= {item.field: item for item in _stated(facts, name)}
@@ -85,7 +88,7 @@ def import_machine(
     parse_shape(dict(fields), path)
     tree = "switches and sockets of PCIe: write pcie.gpus_per_switch and pcie.sockets"
     ignored = facts.ignored if facts.links or facts.pairs else (*facts.ignored, tree)
-    return ImportedMachine(found.name, _toml(path, fields, assumed), facts.understood, ignored, tuple(assumed))
+    return ImportedMachine(found.name, _toml(path, fields, assumed), understood, ignored, tuple(assumed))
 
 
 def _import_network(form: str, path: Path, options: Mapping[str, str], folder: Path) -> ImportedMachine:
@@ -129,6 +132,8 @@ def _recognise(text: str, path: Path) -> str:
 
 def _transport(facts: NodeFacts) -> str:
     first = next(iter(facts.nics or {}), "")
+    if facts.sockets:
+        return "tcp"
     return next((of for begin, of in names()["transport"].items() if first.startswith(begin)), "ib-verbs")
 
 
@@ -138,17 +143,16 @@ def _network_assumptions(facts: NodeFacts, transport: str | None) -> Iterator[st
         return
     yield "one switch joins all nodes and blocks nothing: change [fabric] for another network"
     if transport is None:
-        yield f"transport {_transport(facts)}, by the name {next(iter(facts.nics))}: --transport says otherwise"
+        why = "as interfaces have no port" if facts.sockets else f"by the name {next(iter(facts.nics))}"
+        yield f"transport {_transport(facts)}, {why}: --transport says otherwise"
     if len(rates := set(facts.nics.values())) > 1 or _interfaces(facts) != len(facts.nics):
         shown = ", ".join(f"{rate:g}" for rate in sorted(rates))
         yield f"{len(facts.nics)} interfaces of {shown} Gbps are taken for {_interfaces(facts)} of one rate together"
 
 
-def _machine(path: Path, facts: NodeFacts, gpu: str, transport: str | None, nic_rate: str | None) -> MeasuredMachine:
+def _machine(path: Path, facts: NodeFacts, gpu: str, transport: str | None) -> MeasuredMachine:
     """Return the node, with another one where a network joins them, as a row of an index."""
     rates_Gbps = [*(facts.nics or {}).values()]
-    if nic_rate is not None:
-        rates_Gbps = [parse_rate_Bps(nic_rate) * 8 / 1e9] * len(rates_Gbps)
     if not all(rates_Gbps):
         raise OptionError(f"{path} does not say how fast its interfaces are: add --nic-rate, such as 200Gbps")
     count = _interfaces(facts)

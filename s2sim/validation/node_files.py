@@ -18,7 +18,7 @@ MAX_GPUS = 128
 _MAX_DEPTH, _MAX_LINKS, _FASTEST_GBPS = 64, 64, 3200.0
 _GENERATIONS = {"8.0": "gen3", "16.0": "gen4", "32.0": "gen5", "64.0": "gen6"}
 _NVSWITCH, _KINDS_SHOWN = "0x068000", 5
-_NEAR = ("PIX", "PXB")
+_WAYS = {"PIX": 0, "PXB": 1, "PHB": 2, "NODE": 3, "SYS": 4}  # Between a GPU and an interface, the shortest first
 
 
 def names() -> dict[str, dict[str, Any]]:
@@ -37,7 +37,8 @@ class NodeFacts:
     links: int | None = None  # NVLinks of a GPU to switches; None where there are none
     pairs: tuple[tuple[int, int], ...] = ()  # Two GPUs, as often as links join them
     pcie: tuple[str, float] | None = None  # Generation, and lanes over 16
-    nics: Mapping[str, float] | None = None  # Rates in Gbps by name, 0 where not stated
+    nics: Mapping[str, float] | None = None  # Rates in Gbps by name, 0 where not stated, of those nearest to some GPU
+    sockets: bool = False  # Whether they are those of sockets
     beside_gpu: bool = False  # Whether an interface shares a PCIe switch with a GPU
     ignored: tuple[str, ...] = ()
     assumed: tuple[str, ...] = ()
@@ -77,7 +78,7 @@ class Format(NamedTuple):
 class _Placed(NamedTuple):
     element: Any
     device: Any  # The PCI device around it, None if there is none
-    bridges: tuple[int, ...]  # Identities of the PCI devices from the processor down
+    bridges: tuple[int, ...]  # Identities of the processor and of the PCI devices from there down
 
 
 def read_nccl_topology(text: str, origin: str) -> NodeFacts:
@@ -100,10 +101,10 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
     # RCCL puts a number of another meaning in sm.
     architecture = (first.get("gcn") or first.get("sm") or "").removeprefix("gfx")[:40]
     assumed = names()["architecture"].get(architecture)
-    beside = {bridge for each in gpus for bridge in each.bridges[:-1]}
+    shared = [[len({*gpu.bridges[:-1]}.intersection(net.bridges)) for net in nets] for gpu in gpus]
+    names_of, nearest = [net.get("name", f"net{at}")[:40] for at, (net, *_) in enumerate(nets)], _nearest(shared)
     # Some drivers state -1.
     speeds = [max(0.0, _number(net, "speed", "-?")) / 1e3 for net, *_ in nets]
-    rates_Gbps = {net.get("name", f"net{at}")[:40]: speeds[at] for at, (net, *_) in enumerate(nets)}
     return NodeFacts(
         gpus=len(gpus),
         origin=f"NCCL topology {Path(origin).name}",
@@ -113,9 +114,11 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
         pairs=pairs,
         pcie=pcie[0][1:] if pcie else None,
         # Libfabric states a rate that no interface has.
-        nics={name: rate if rate <= _FASTEST_GBPS else 0.0 for name, rate in rates_Gbps.items()},
-        beside_gpu=any(beside.intersection(each.bridges) for each in nets),
-        ignored=tuple(f"{count} {what}" for what, count in ignored.most_common(_KINDS_SHOWN)),
+        nics={names_of[at]: speeds[at] if speeds[at] <= _FASTEST_GBPS else 0.0 for at in nearest},
+        # NCCL's net_socket.cc has no port, and no GPU reads or writes there.
+        sockets=bool(nets) and all((net.get("port"), net.get("gdr", "0")) == ("0", "0") for net, *_ in nets),
+        beside_gpu=max(map(max, shared)) > 1 if nets else False,
+        ignored=(*(f"{count} {what}" for what, count in ignored.most_common(_KINDS_SHOWN)), *_far(names_of, nearest)),
         assumed=_least("NVLinks", sorted(to_switches))
         + _least("PCIe lanes", [f"{generation} x{16 * lanes:g}" for _, generation, lanes in pcie]),
     )
@@ -126,9 +129,19 @@ def _least(what: str, ascending: Sequence[object]) -> tuple[str, ...]:
     return (f"{what} of GPUs differ: {ascending[0]} of the least are taken for all",) if len(set(ascending)) > 1 else ()
 
 
+def _nearest(nearness: Sequence[Sequence[int]]) -> list[int]:
+    """Return which interfaces are the nearest of a GPU, of one row each: NCCL takes no other (ncclTopoGetLocal)."""
+    return sorted({at for row in nearness for at, near in enumerate(row) if near == max(row)})
+
+
+def _far(nics: Sequence[str], nearest: Sequence[int]) -> tuple[str, ...]:
+    far = [name for at, name in enumerate(nics) if at not in nearest]
+    return (f"interfaces that are the nearest of no GPU: {', '.join(far)}",) if far else ()
+
+
 def _walk(root: Any, origin: str, ignored: Counter[str]) -> Iterator[_Placed]:
     """Yield the GPUs and interfaces of the first host, and count what is ``ignored``."""
-    pending = deque(_Placed(each, None, ()) for each in root)
+    pending = deque(_Placed(each, None, (id(each),)) for each in root)
     host = next((each.get("host_hash") for each in root if each.tag == "cpu"), None)
     while pending:
         here = pending.popleft()
@@ -192,10 +205,11 @@ def read_nvidia_smi(text: str, origin: str) -> NodeFacts:
     header = next((row for row in rows if row[:1] == ["GPU0"] and "X" not in row), None)
     if header is None:
         raise S2SimError(f"{origin} has no line of column names that begins with GPU0")
-    names = [name for name in header if re.fullmatch(r"(GPU|NIC)\d{1,3}|mlx\d_\w{1,20}", name)]
+    labels = {row[0] for row in rows if row and row is not header}
+    names = [name for name in header if name in labels]
     own = [row for row in rows if row and row[0] in names and row is not header]
     cells = {name: dict(zip(names, row, strict=False)) for name, *row in own}
-    gpus = [name for name in names if name.startswith("GPU")]
+    gpus = [name for name in header if re.fullmatch(r"GPU\d{1,3}", name)]
     _check_counts(origin, len(gpus), len(names) - len(gpus))
     if missing := sorted(set(gpus) - set(cells)):
         raise S2SimError(f"{origin} has no row of {', '.join(missing)}")
@@ -208,16 +222,22 @@ def read_nvidia_smi(text: str, origin: str) -> NodeFacts:
     nics = [name for name in names if name not in gpus]
     # Newer ones list what NIC0 is called.
     called = dict(re.findall(r"^[ \t]*(NIC\d{1,3}): (\S{1,40})[ \t]*$", text, re.MULTILINE))
-    far = [gpu for gpu in gpus if not any(cells[gpu].get(nic) in _NEAR for nic in nics)]
+    nearness = [[-_WAYS.get(cells[gpu].get(nic, ""), len(_WAYS)) for nic in nics] for gpu in gpus]
+    nearest = _nearest(nearness)
+    far = [gpu for gpu, row in zip(gpus, nearness, strict=True) if max(row, default=-len(_WAYS)) < -_WAYS["PXB"]]
     near = len(far) < len(gpus)
     return NodeFacts(
         gpus=len(gpus),
         origin=f"nvidia-smi topo -m, {Path(origin).name}",
         pairs=tuple(pair for pair, count in joined.items() for _ in range(count)),
         through=True,
-        nics={called.get(name, name): 0.0 for name in nics},
+        nics={called.get(nics[at], nics[at]): 0.0 for at in nearest},
         beside_gpu=near,
-        ignored=("affinities", *([f"the longer way of {', '.join(far)} to interfaces"] if near and far else [])),
+        ignored=(
+            "affinities",
+            *([f"the longer way of {', '.join(far)} to interfaces"] if near and far else []),
+            *_far([called.get(name, name) for name in nics], nearest),
+        ),
     )
 
 

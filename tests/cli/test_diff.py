@@ -31,11 +31,19 @@ def test_the_input_and_what_it_changed_are_named(s2sim, results):
     assert "results.[8 union].bytes_sent_per_rank" not in rows
     screen = s2sim("diff", *results, "--most", 3)[1]
     assert "inputs that differ" in screen
-    assert "more figures that differ: --csv - has all." in screen
+    assert "46 more figures: --csv - has all." in screen
+
+
+def test_a_row_that_one_result_lacks_is_shown(s2sim, tmp_path, results):
+    value = json.loads(results[0].read_text("utf-8"))
+    value["results"] = [row for row in value["results"] if row["name"] != "union"]
+    (tmp_path / "fewer.json").write_text(json.dumps(value), "utf-8")
+    assert "[8 union]" in s2sim("diff", results[0], tmp_path / "fewer.json", "--most", "50")[1]
 
 
 def test_a_result_differs_in_nothing_from_itself(s2sim, results):
     assert s2sim("diff", results[0], results[0])[1] == "No inputs that differ.\nNo figures that differ.\n"
+    assert s2sim("diff", results[0], results[0], "--csv", "-")[1] == "where,a,b,b_over_a\n"
 
 
 def rows_of(s2sim, *paths):

@@ -11,7 +11,7 @@ from s2sim.collectives.schedules.check import check_schedule
 from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.bounds import simulate_ps
 from s2sim.collectives.timing.timer import Timer
-from s2sim.errors import OptionError
+from s2sim.errors import OptionError, S2SimWarning
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 from s2sim.traffic.collective_run import run_collective
@@ -75,6 +75,17 @@ def test_a_block_sends_the_next_chunk_when_the_last_byte_has_left(write):
     each = {"workers": 2, "size_bytes": 1 << 20}
     program = run_collective("all_gather", "single-switch", algorithm=write(xml("allgather", 4, blocks)), **each)
     assert program.time_s == pytest.approx(1e-6 + (1 << 19) / 12.5e9, rel=1e-6)
+
+
+def test_sizes_that_a_program_is_not_for_are_said(write):
+    path = write(ring(4).replace("<algo ", '<algo minBytes="1024" maxBytes="65536" ', 1))
+
+    def run(size):
+        return run_collective("all_reduce", "single-switch", algorithm=path, workers=4, size_bytes=size)
+
+    assert run(65536).time_s > 0
+    with pytest.warns(S2SimWarning, match="is for .* to .*: MSCCL would not run it for "):
+        run(1 << 20)
 
 
 def test_the_command_lists_times_and_refuses(write, tmp_path, capsys, monkeypatch):

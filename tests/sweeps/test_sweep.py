@@ -318,6 +318,19 @@ def damage(path):
     path.write_bytes(path.read_bytes()[:4096].ljust(path.stat().st_size, b"x"))
 
 
+def test_a_store_that_can_only_be_read_shows_what_is_finished(tmp_path, monkeypatch):
+    """As on a full disk, where SQLite can make no files beside it."""
+    finished = s2sim.sweep(COLLECTIVE, out=tmp_path).table
+
+    def full(_):
+        raise sqlite3.OperationalError("disk I/O error")
+
+    monkeypatch.setattr(SweepStore, "_open", full)
+    assert SweepResult.load(tmp_path).table == finished
+    with pytest.raises(S2SimError, match="disk I/O error; take another --out"):
+        SweepStore(tmp_path / FILE)
+
+
 def test_a_damaged_store_is_named(tmp_path):
     s2sim.sweep(COLLECTIVE, out=tmp_path, jobs=1)
     with closing(sqlite3.connect(tmp_path / FILE)) as store, store:

@@ -19,9 +19,10 @@ from s2sim.collectives.schedules.check import expected_positions, initial_buffer
 from s2sim.collectives.schedules.demand import Demand, cut
 from s2sim.collectives.schedules.exchange import Hops
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step
-from s2sim.errors import ContendedError, OptionError
+from s2sim.errors import ContendedError, OptionError, warn
 from s2sim.files import parse_xml, read_text
 from s2sim.topology.cluster import Cluster
+from s2sim.units import format_bytes
 
 _RUN: tuple[Kind, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all")
 _KINDS = {kind.replace("_", ""): kind for kind in _RUN}
@@ -69,6 +70,7 @@ class Msccl:
     demand: Demand = field(compare=False, repr=False)  # Of chunks
     messages: list[_Message] = field(compare=False, repr=False)
     protocol: str = field(compare=False)
+    sizes_bytes: tuple[int, int] = field(compare=False)  # The least and the most that it is for; 0 for any
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
         """Return the schedule: a step for each message, after those that its thread block has to wait for."""
@@ -76,6 +78,10 @@ class Msccl:
             raise OptionError(f"{self.file} is for {self.demand.ranks} ranks, and {demand.ranks} were asked for")
         if demand.blocks:
             raise OptionError(f"{self.file} exchanges equal blocks, and these differ: take another algorithm")
+        least, most = self.sizes_bytes
+        if not least <= demand.buffer_bytes <= (most or demand.buffer_bytes):
+            bounds = f"{format_bytes(least)} {f'to {format_bytes(most)}' if most else 'and more'}"
+            warn(f"{self.file} is for {bounds}: MSCCL would not run it for {format_bytes(demand.buffer_bytes)}")
         chunks = self.demand.elements[0]
         begin, end = (side[: None if not demand.shared else 1] for side in demand.stretches())
         size = (demand.sizes_bytes if not demand.shared else np.array([float(demand.buffer_bytes)])) / chunks
@@ -108,8 +114,15 @@ def read_msccl(path: Path) -> Msccl:
     program.run(last_first=True)
     program.run(last_first=False)
     demand = program.demand
+    bounds = [program.number(root, name, 0, 2**62) if root.get(name) else 0 for name in ("minBytes", "maxBytes")]
     return Msccl(
-        sha256(text.encode()).hexdigest(), str(path), (demand.kind,), demand, program.messages, root.get("proto", "")
+        sha256=sha256(text.encode()).hexdigest(),
+        file=str(path),
+        kinds=(demand.kind,),
+        demand=demand,
+        messages=program.messages,
+        protocol=root.get("proto", ""),
+        sizes_bytes=(bounds[0], bounds[1]),
     )
 
 

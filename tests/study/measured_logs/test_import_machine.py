@@ -32,6 +32,10 @@ def imported(tmp_path):
     return imported
 
 
+def value_of(shape, field):
+    return next(item.value for item in shape.quantities if item.field == field)
+
+
 @pytest.mark.slow
 def test_a_node_with_switches_is_the_shipped_one(imported, tmp_path):
     """By the times of collectives inside a node, and over two of them."""
@@ -84,7 +88,8 @@ def test_without_a_network_several_nodes_are_refused(imported, tmp_path, capsys)
         ({"device": "", "sm": "89"}, "architecture 89 is taken for l40s"),
         ({"names": "eth{}"}, "transport tcp, by the name eth0"),
         ({"names": "rdmap{}s0"}, "transport efa, by the name rdmap0s0"),
-        ({"nics": 9, "gpus": 4}, "9 interfaces of 400 Gbps are taken for 4 of one rate together"),
+        ({"nics": 9, "gpus": 4, "beside": False}, "9 interfaces of 400 Gbps are taken for 4 of one rate together"),
+        ({"names": 'ib{}" port="0" gdr="0'}, "transport tcp, as interfaces have no port"),
     ],
 )
 def test_what_is_assumed_is_said_and_stands_in_the_file(imported, options, text):
@@ -133,7 +138,7 @@ def test_links_of_amd_join_their_gpus(imported):
 
 def test_of_several_hosts_the_first_is_read(imported):
     second = node_xml(2).partition("<cpu")[2].replace('host_hash="0x1"', 'host_hash="0x2"')
-    found, shape = imported(node_xml(2).replace("</system>", f"<cpu{second}"))
+    found, shape = imported(node_xml(2, nics=2).replace("</system>", f"<cpu{second}"))
     assert (shape.gpus_per_node, found.ignored) == (2, ("1 processors of other hosts",))
 
 
@@ -146,8 +151,21 @@ def test_the_matrix_of_nvidia_smi(imported, gpus, links, near, rate, path):
     assert found.format == "nvidia-smi-topo"
     assert shape.gpus_per_node == gpus
     assert (None if shape.nvlink is None else shape.nvlink.rate_Bps) == rate
-    assert next(item.value for item in shape.quantities if item.field == "nic.path") == path
+    assert value_of(shape, "nic.path") == path
     assert "transport ib-verbs, by the name mlx5_0" in " ".join(found.assumed)
+
+
+def test_interfaces_that_are_the_nearest_of_no_gpu_carry_nothing_for_them(imported):
+    """NCCL takes the nearest of each GPU: those for storage, or on the other socket, add no bandwidth."""
+    cells = {"GPU0": "X NV18 PIX SYS NODE", "GPU1": "NV18 X SYS PIX NODE", "mlx5_0": "PIX SYS X SYS NODE"}
+    cells |= {"bnxt_re0": "SYS PIX SYS X NODE", "mlx5_2": "NODE NODE NODE NODE X"}
+    matrix = "\n".join(["\t" + "\t".join(cells), *(f"{name}\t{row}\t0-47" for name, row in cells.items())])
+    found, shape = imported(matrix.replace(" ", "\t"), gpu="h100", nic_rate="200Gbps")
+    assert (value_of(shape, "nic.count"), shape.nic.rate_Bps) == (2, 25e9)
+    assert found.ignored == ("affinities", "interfaces that are the nearest of no GPU: mlx5_2")
+    found, shape = imported(node_xml(2, nics=4))
+    assert (value_of(shape, "nic.count"), shape.nic.rate_Bps) == (2, 50e9)
+    assert found.ignored == ("interfaces that are the nearest of no GPU: mlx5_2, mlx5_3",)
 
 
 def matrix_of_last(joined):

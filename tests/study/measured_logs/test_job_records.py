@@ -59,6 +59,7 @@ def test_collectives_are_counted_as_nccl_tests_counts_them(write):
             entry("nccl:_reduce_scatter_base", sizes=((400,),), out=((100,),)),
             entry("nccl:all_to_all", sizes=((64,),)),
             entry("nccl:send 0->1"),
+            entry("nccl:all_reduce_barrier", sizes=((1,),), ms=25.0),
             entry(ms=None, sizes=((3,),)),
             entry(dtype="Quantised", sizes=((5,),)),
         )
@@ -150,11 +151,17 @@ def test_osu_tables(tmp_path):
     path = tmp_path / "osu.txt"
     path.write_text(OSU, "utf-8")
     (table,) = read_measured(path)
+    tagged = tmp_path / "tagged.txt"
+    tagged.write_text("".join(f"[1,0]<stdout>:{line}\n" for line in OSU.splitlines()), "utf-8")
+    assert read_measured(tagged) == (table,)
     assert (table.collective, table.ranks) == ("all_reduce", None)
     assert [(row.size_bytes, row.time_s) for row in table.rows] == [(4, 8.3e-6), (1 << 24, pytest.approx(8630.58e-6))]
 
 
-@pytest.mark.parametrize(("name", "said"), [("Allgather", "of Allgather"), ("Barrier", "of Barrier")])
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [("Allgather", "of Allgather"), ("Barrier", "of Barrier"), ("Non-blocking Allreduce", "of Non-blocking")],
+)
 def test_sizes_of_parts_are_refused(tmp_path, name, said):
     path = tmp_path / "osu.txt"
     path.write_text(OSU.replace("Allreduce", name), "utf-8")
