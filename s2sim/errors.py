@@ -2,7 +2,8 @@
 
 import difflib
 import warnings
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 _MOST_LETTERS = 2_000
@@ -48,12 +49,31 @@ class ContendedError(S2SimError):
 
 
 class S2SimWarning(UserWarning):
-    """Something was done differently from what one might assume; the text says what and why."""
+    """Something was done differently from what one might assume; the text says what and why.
+
+    ``reducer`` is the option string of the only one that it is about, if it is about one.
+    """
+
+    reducer: str | None = None
 
 
-def warn(text: str, *, stacklevel: int = 2) -> None:
+def warn(text: str, *, stacklevel: int = 2, reducer: str | None = None) -> None:
     """Give a `S2SimWarning`; ``stacklevel`` is that of `warnings.warn`, by default who called the one that warns."""
-    warnings.warn(text, S2SimWarning, stacklevel=stacklevel + 1)
+    warning = S2SimWarning(text)
+    warning.reducer = reducer
+    warnings.warn(warning, stacklevel=stacklevel + 1)
+
+
+@contextmanager
+def warnings_about(reducer: str) -> Iterator[None]:
+    """Give the warnings of a block once it is over, as those about a reducer."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        yield
+    for each in warned:
+        if isinstance(each.message, S2SimWarning):
+            each.message.reducer = reducer
+        warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
 _MAX_LISTED = 16

@@ -248,7 +248,7 @@ def _frontier(base: RunSpec, runs: advice.Runs, changes: Changes) -> Advice:
     axes = [(cell.longest_s, cell.candidate.loss, ways.price(point)) for point, cell in known]
     cells = [known[place][1] for place in pareto(axes)]
     several = format_number_of(len(cells), "cell")
-    line = f"{several} of {len(known)} are bettered by none in time, error and price together."
+    line = f"{several} of {len(known)}: nothing betters them in time, error and price together."
     notes = [f"a Sobol sample of {len(points)} of {ways.networks()} clusters: others may be better"] if sampled else []
     unsure = dict.fromkeys(cell.reducer for cell in cells if cell.feedback)
     notes += [f"training has to tell whether error feedback allows {enumerate_words([*unsure])}"] if unsure else []
@@ -270,8 +270,9 @@ def _flips(base: RunSpec, runs: advice.Runs) -> Advice:
         for flip in verdict.flips
     ]
     lines += [f"{row.reducer}: {judged.change}." for row in rows if (judged := row.judged).change]
-    if verdict.probability is not None:
-        lines.append(f"As far as the network goes, that is right with a probability of {verdict.probability:.0%}.")
+    if sure := verdict.sureness:
+        named = sure.startswith(tuple(row.reducer for row in rows))
+        lines.append(f"{sure if named else sure[0].upper() + sure[1:]}.")
     cells = [advice.cell_of(result, row) for row in rows]
     taken = next((cell for cell in cells if cell.reducer == verdict.best), cells[0])
     return _advice("flips", base, lines, cells, len(cells), runs, taken=taken)

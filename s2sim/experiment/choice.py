@@ -10,6 +10,10 @@ from dataclasses import dataclass, replace
 from statistics import fmean, median_low
 from typing import Literal
 
+import numpy as np
+from numpy.typing import NDArray
+
+from s2sim.arrays import Floats
 from s2sim.experiment.rows import Row
 
 Decision = Literal["use", "undecided", "do not compress"]
@@ -133,6 +137,20 @@ def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
     if choice.best.assumes is None:
         return choice
     return replace(choice, without=choose([each for each in candidates if each.assumes is None], max_error))
+
+
+def compare_times(candidates: Sequence[Candidate], times_s: Floats) -> NDArray[np.int8]:
+    """Return all that `choose` takes from times, float64 seconds of shape (candidates, cases), as rows of signs."""
+    baseline_s = times_s[next(place for place, each in enumerate(candidates) if each.baseline)]
+    doubted_s = times_s * np.array([[each.doubt] for each in candidates])
+    saved_s = baseline_s - times_s
+    pairs = (
+        times_s[:, None] - times_s,
+        times_s[:, None] * WORTHWHILE - times_s,
+        saved_s[:, None] - saved_s[[each.feedback for each in candidates]] / 2,
+    )
+    signs = [np.sign(each).reshape(-1, times_s.shape[1]) for each in (*pairs, doubted_s - baseline_s)]
+    return np.concatenate(signs).T.astype(np.int8)
 
 
 def _default_choice(exact: Candidate, lossy: Candidate | None) -> Candidate:

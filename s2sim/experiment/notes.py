@@ -381,7 +381,7 @@ def _missing_hierarchy_note(scenario: ReducerScenario, recorded: Sequence[Record
     ranks = np.bincount(scenario.cluster(recorded[0].recording.workers).node_of_rank)
     reducers = [item.reducer for item in recorded]
     levels = any(each.traits.name == "node-union" or each.options().get("hierarchical") for each in reducers)
-    by_row = any(each.traits.granularity for each in reducers)
+    by_row = any(each.traits.granularity and scenario.tensor_sizes(each)[1] for each in reducers)
     if not by_row or levels or ranks.max() == 1 or np.count_nonzero(ranks) == 1:
         return []
     return ["nothing compared here sums inside nodes first: --reducer node-union does"]

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from s2sim.errors import CodecError, S2SimError
+from s2sim.errors import CodecError, S2SimError, warnings_about
 from s2sim.experiment.row_parts import BoundRow, Refused
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.gradients.gradient import Gradient, add, stored
@@ -243,7 +243,8 @@ def record_each(
     found, refused = [], []
     for asked in reducers:
         try:
-            found.append(record_one(asked))
+            with warnings_about(asked.option_string):
+                found.append(record_one(asked))
         except S2SimError as error:
             text = asked.option_string
             if asked.optional:

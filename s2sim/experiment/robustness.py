@@ -16,6 +16,7 @@ from s2sim.experiment.choice import (
     Decision,
     candidates_of,
     choose,
+    compare_times,
     judged_time_s,
     rejected,
     required_dense,
@@ -172,7 +173,7 @@ def choice_name(choice: Choice) -> str:
 
 
 # Answers of less are for a measurement to decide.
-_SURE, _ALMOST_ALL = 0.8, 0.99
+_LIKELY, _SURE, _ALMOST_ALL = 0.5, 0.8, 0.99
 
 
 @dataclass(frozen=True, slots=True)
@@ -196,7 +197,7 @@ class IntervalRobustness:
         'Probably '
         """
         first, share = self.shares[0]
-        if first == name:
+        if first == name and share >= _LIKELY:
             return "" if self.decides(name) else "Probably "
         return f"{'Too close to decide; by' if share < _SURE else 'By'} predicted times "
 
@@ -234,11 +235,15 @@ def interval_robustness(
     if not drawn or any(candidate.name not in drawn for candidate in candidates):
         return None
     draws = min(map(len, drawn.values()))
+    able = [each for each in candidates if each.rejected is None or each.baseline]
+    times_s = np.maximum([each.time_s + np.array(drawn[each.name][:draws]) for each in able], 0.0)
+    # Draws in which all comparisons end alike have one choice.
+    _, first, counts = np.unique(compare_times(able, times_s), axis=0, return_index=True, return_counts=True)
     winners: Counter[str] = Counter()
-    for draw in range(draws):
-        times_s = (max(each.time_s + drawn[each.name][draw], 0.0) for each in candidates)
-        varied = [replace(each, time_s=time_s) for each, time_s in zip(candidates, times_s, strict=True)]
-        winners[choose(varied, max_error).best.name] += 1
+    for draw, count in sorted(zip(first.tolist(), counts.tolist(), strict=True)):
+        pairs = zip(able, times_s[:, draw].tolist(), strict=True)
+        varied = [replace(each, time_s=time_s) for each, time_s in pairs]
+        winners[choose(varied, max_error).best.name] += count
     return IntervalRobustness(tuple((name, count / draws) for name, count in winners.most_common()))
 
 

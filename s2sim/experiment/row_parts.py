@@ -1,11 +1,11 @@
 """What result rows are made of."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from math import inf
 from typing import ClassVar, NamedTuple
 
-from s2sim.experiment.json_form import JsonForm, MayBeInfinite
+from s2sim.experiment.json_form import LEFT_OUT, JsonForm, MayBeInfinite
 from s2sim.units import enumerate_words
 
 
@@ -315,5 +315,7 @@ class Verdict(JsonForm):
     # Probability that ``best`` is first, by what predicted times are off by; None where no measured constants made them
     probability: float | None = None
     best_summary: str = ""  # What ``best`` does, in a line
+    # How sure that is, in words; empty where no measured constants made it
+    sureness: str = field(default="", metadata=LEFT_OUT)
     # With which numbers of workers and which mini-batches reducers pay, where whole iterations were compared
     pays_over: tuple[CountPays, ...] = ()

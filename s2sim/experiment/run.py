@@ -1,6 +1,6 @@
 """The comparison of reducers: resolve the spec, record, predict, search for break-even, compare."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import asdict, replace
 from functools import partial
 from math import ceil, log
@@ -95,13 +95,53 @@ def run(
     S2SimError
         If the experiment cannot be run as given.
     """
-    scenario, spec = resolve_named(spec_of(topology, workers, reducers, spec, options))
-    progress = progress or SILENT
+    spec = spec_of(topology, workers, reducers, spec, options)
+    asked = timelines, timeline_rank, break_even, thorough, curves
+    spec, scenario, state, interrupted = _predict_all(spec, progress or SILENT, gate, *asked)
+    return compare(spec, scenario, state, interrupted=interrupted, sensitivity=sensitivity and not interrupted)
+
+
+def run_subsets(spec: RunSpec, gate: Gate = accept_any) -> Callable[[Collection[str]], Result]:
+    """Return what returns the result of a run of some of a spec's reducers alone, all if () is given.
+
+    They share recordings and predictions. Neither break-even nor constants that would change the verdict are looked
+    for.
+    """
+    spec, scenario, state, _ = _predict_all(spec, SILENT, gate, break_even=False, thorough=False)
+
+    def of(names: Collection[str]) -> Result:
+        if not names:
+            return compare(spec, scenario, state, sensitivity=False)
+        reducers = tuple(
+            each for each in scenario.reducers if each.option_string in names or each.reducer.traits.baseline
+        )
+        own = replace(spec, reducers=tuple(names))
+        refused = {name: why for name, why in scenario.refused.items() if name in names}
+        alone = replace(scenario, reducers=reducers, refused=refused)
+        return compare(own, alone, state.of_reducers(names), sensitivity=False)
+
+    return of
+
+
+def _predict_all(
+    spec: RunSpec,
+    progress: ProgressWatcher,
+    gate: Gate,
+    timelines: dict[str, Timeline | Streams] | None = None,
+    timeline_rank: int | None = None,
+    break_even: bool = True,
+    thorough: bool = True,
+    curves: dict[int, RateCurves] | None = None,
+) -> tuple[RunSpec, ReducerScenario, RunState, bool]:
+    """Return a run before the comparison, by names as in `run`, and whether it was interrupted."""
+    scenario, spec = resolve_named(spec)
     ranks = {count: scenario.ranks_of(count) for count in spec.workers}
     gate(run_cost(scenario, list(ranks.values()), search=break_even, thorough=thorough))
     _check_timeline_rank(timeline_rank, scenario, max(ranks.values()))
     scenario, state = begin(spec, scenario, progress)
-    progress.start(sum(ranks.values()) + len(scenario.reducers) * len(ranks), "running reducers on real gradients")
+    recorded_ranks = [item for own in ranks.values() for item in scenario.by_recorded_ranks(own).items()]
+    steps = sum(few + len(reducers) for few, reducers in recorded_ranks)
+    progress.start(steps, "running reducers on real gradients")
     interrupted = False
 
     try:
@@ -127,7 +167,7 @@ def run(
             raise
         interrupted = True
     progress.stop()
-    return compare(spec, scenario, state, interrupted=interrupted, sensitivity=sensitivity and not interrupted)
+    return spec, scenario, state, interrupted
 
 
 def _find_break_even(

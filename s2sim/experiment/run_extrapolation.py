@@ -270,6 +270,11 @@ class RunExtrapolation:
     # Why optional reducers could not be checked, without which the run goes on
     refused: dict[str, str] = field(default_factory=dict)
 
+    def of_reducers(self, names: Collection[str]) -> "RunExtrapolation":
+        """Return the same of some of the reducers."""
+        transfers = {name: each for name, each in self.transfers.items() if name in names}
+        return replace(self, checks=tuple(each for each in self.checks if each.reducer in names), transfers=transfers)
+
     def mark(self, row: Row) -> Extrapolation:
         """Return the mark of a row."""
         gradients, ranks = self.gradients, self.workers

@@ -1,5 +1,6 @@
 """The results of a run so far."""
 
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 
 from s2sim.experiment.break_even import BreakEvenScan
@@ -37,6 +38,21 @@ class RunState:
         """Add the predictions of a number of workers, ``ranks`` of which exchange gradients; mark extrapolated rows."""
         self.predictions[workers] = mark(predictions, self.extrapolations.get(ranks))
         self.refused += refused
+
+    def of_reducers(self, names: Collection[str]) -> "RunState":
+        """Return the state of a run of some of the reducers alone, which always has dense."""
+        kept = {
+            workers: [each for each in predictions if each.row.reducer in names or each.row.baseline]
+            for workers, predictions in self.predictions.items()
+        }
+        rows = {each.row.reducer for predictions in kept.values() for each in predictions}
+        laws = self.extrapolations.items()
+        return replace(
+            self,
+            predictions=kept,
+            refused=[item for item in self.refused if item.reducer in names],
+            extrapolations={ranks: None if law is None else law.of_reducers(rows) for ranks, law in laws},
+        )
 
     @property
     def extrapolated(self) -> RunExtrapolation | None:

@@ -74,6 +74,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
     best = choice.best.name if choice.decision == "use" else baseline.name
     sure = interval_robustness(rows, candidates, known.max_error) if len(rows) > 1 and dense.workers > 1 else None
     unsure = f"how far off times may be is not known with {known.unsure}" if known.unsure else ""
+    sureness = unsure if sure is None else sure.sentence(best, choice.decision)
     if dense.workers == 1:
         lines: tuple[str, ...] = ("Do not compress: 1 worker communicates nothing.",)
     elif len(rows) == 1:
@@ -84,7 +85,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
         lines = (
             f"{qualifier}{action[0].lower()}{action[1:]}" if qualifier else action,
             _gain_line(choice, baseline, dense, known, interval_texts(rows)),
-            _sensitivity_line(choice, known, unsure if sure is None else sure.sentence(best, choice.decision)),
+            _sensitivity_line(choice, known, sureness),
         )
     lossy = choice.lossy or (None if choice.without is None else choice.without.lossy)
     return Verdict(
@@ -102,6 +103,7 @@ def give_verdict(rows: Sequence[Row], known: VerdictContext) -> Verdict:
         break_even=known.scan.crossings,
         bottleneck=dense.bottleneck,
         probability=None if sure is None else sure.share_of(best),
+        sureness=sureness,
         pays_over=known.pays_over,
     )
 

@@ -264,10 +264,8 @@ class BucketLayout:
     buckets: tuple[tuple[str, ...], ...]
 
     def held(self, names: Sequence[str]) -> GradientDtype:
-        """Return the common dtype of these gradients, float32 unless all are bfloat16."""
-        import torch
-
-        return "bf16" if all(self.parameters[name].dtype == torch.bfloat16 for name in names) else "fp32"
+        """Return the common dtype of these gradients, see `common_type`."""
+        return common_type(self.parameters[name] for name in names)
 
     def example(self) -> Gradient:
         """Return a gradient of the same number of layers, all tiny, to try a reducer on."""
@@ -279,6 +277,24 @@ class BucketLayout:
 
 
 SHARDED = "the hook takes gradients of parameters that are whole on every rank:"
+
+
+def check_types(parameters: Mapping[str, torch.nn.Parameter], taker: str) -> None:
+    """Refuse parameters that are neither float32 nor bfloat16."""
+    import torch
+
+    for name, parameter in parameters.items():
+        if parameter.dtype not in (torch.float32, torch.bfloat16):
+            raise OptionError(
+                f"the parameter {name} is held in {parameter.dtype}: {taker} takes torch.float32 and torch.bfloat16"
+            )
+
+
+def common_type(parameters: Iterable[torch.nn.Parameter]) -> GradientDtype:
+    """Return the type of the gradients of parameters together: float32 unless all are bfloat16."""
+    import torch
+
+    return "bf16" if all(each.dtype == torch.bfloat16 for each in parameters) else "fp32"
 
 
 def make_bucket_layout(
@@ -305,10 +321,7 @@ def make_bucket_layout(
     for name, parameter in parameters.items():
         if hasattr(parameter, "device_mesh"):
             raise OptionError(f"{SHARDED} {name} is sharded, as of FSDP")
-        if parameter.dtype not in (torch.float32, torch.bfloat16):
-            raise OptionError(
-                f"the parameter {name} is held in {parameter.dtype}: the hook takes torch.float32 and torch.bfloat16"
-            )
+    check_types(parameters, "the hook")
     if sparse is None:
         tables = _embedding_weights(inner, parameters)
     else:

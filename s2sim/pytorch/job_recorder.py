@@ -19,9 +19,10 @@ from s2sim.gradients.write_trace import check_target, write_trace
 from s2sim.profiles.profile import Precision
 from s2sim.profiles.read import PROFILE, TRACE, RecordedJob, profile_text
 from s2sim.pytorch import timing
-from s2sim.pytorch.hook_buckets import all_finite, to_layer
+from s2sim.pytorch.hook_buckets import all_finite, common_type, to_layer
 from s2sim.pytorch.members import gather, on_all_ranks
 from s2sim.pytorch.record_profile import device_name, make_profile
+from s2sim.pytorch.subject import recorded_parameters
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:
@@ -97,9 +98,7 @@ class JobRecorder:
                 raise OptionError(f"{what}={number} is less than 1")
         self._ddp: Any = module if isinstance(module, torch.nn.parallel.DistributedDataParallel) else None
         self._module: Any = module if self._ddp is None else self._ddp.module
-        self._parameters = {name: each for name, each in self._module.named_parameters() if each.requires_grad}
-        if not self._parameters or any(hasattr(each, "device_mesh") for each in self._parameters.values()):
-            raise OptionError("what is recorded has trained parameters, whole on every rank: not those of FSDP")
+        self._parameters: dict[str, Any] = recorded_parameters(self._module)
         if any(hasattr(each, "_orig_mod") or getattr(each, "_compiled_call_impl", None) for each in module.modules()):
             raise OptionError("torch.compile calls none of the hooks that record: record the module without it")
         joined = distributed.is_available() and distributed.is_initialized()
@@ -125,6 +124,7 @@ class JobRecorder:
         self._marks: dict[str, list[timing.StepMarks]] = {kind: [] for kind in self._kinds}
         self._now: list[timing.StepMarks] = []  # Of the step that runs, by mini-batch
         self._beside: list[timing.StepMarks] = []  # Of mini-batches in the loop's own no_sync
+        self._broadcasts = False  # Whether the optimizer sends parameters
         self._reduced = 0  # Mini-batches of a step, at most, each of which DDP reduces
         self._averages: bool | None = None  # Whether steps without DDP's all-reduces are taken, as all ranks agree
         self._begin: Any = None  # Mark of the end of the step before
@@ -234,6 +234,7 @@ class JobRecorder:
             return any(id(each) in own for group in steps.param_groups for each in group["params"])
 
         def begin(steps: torch.optim.Optimizer, *_: Any) -> None:
+            self._broadcasts |= type(steps).__name__ == "ZeroRedundancyOptimizer"
             if is_own(steps) and self._now and self._now[-1].ready:
                 self._now[-1].optimizer_begin = self._now[-1].optimizer_begin or self._clock.mark()
 
@@ -305,6 +306,11 @@ class JobRecorder:
                 f"{self._reduced} mini-batches of a step were each all-reduced, and one alone would be predicted: use "
                 "no_sync() for all but the last, or call step() after each"
             )
+        if self._broadcasts:
+            raise S2SimError(
+                "ZeroRedundancyOptimizer sends parameters in its step, which would count as compute on any network: "
+                "record with the optimizer that it divides"
+            )
         for kept in self._captured.values():
             kept |= {name: torch.zeros(each.shape) for name, each in self._parameters.items() if name not in kept}
         return frozenset.intersection(*(timing.sparse_tables(self._module, kept) for kept in self._captured.values()))
@@ -323,7 +329,8 @@ class JobRecorder:
     def _about(self) -> dict[str, Any]:
         said = "as the job had it"
         origin = manifest.Origin(said, said, said, "s2sim.pytorch.JobRecorder", "the job's own")
-        return {"kind": "recorded", "model": self._model, "origin": origin, "batch": self._batch}
+        known = {"kind": "recorded", "model": self._model, "origin": origin, "batch": self._batch}
+        return known | {"dtype": common_type(self._parameters.values())}
 
     def _write_folder(self, sparse: frozenset[str], network: Mapping[str, Any]) -> None:
         """Write the gradients of all ranks as one trace, the profile of the first one, and what ran."""

@@ -1,5 +1,7 @@
 """The subject of a recording: a module with loss and optimizer, of the recorder's models or a user's function."""
 
+from __future__ import annotations
+
 import importlib
 import importlib.util
 import sys
@@ -9,9 +11,10 @@ from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
-from s2sim.errors import OptionError, S2SimError, unknown_name
+from s2sim.errors import OptionError, S2SimError, unknown_name, warn
 from s2sim.gradients.models import load_model
 from s2sim.options import split_option_string
+from s2sim.pytorch.hook_buckets import check_types, common_type
 from s2sim.pytorch.record_trace import MODELS, model_settings
 from s2sim.pytorch.task import ModelSettings, make_optimizer
 
@@ -34,9 +37,9 @@ _FORM = "package.module:function or path.py:function"
 class TrainingSubject:
     """A model in training on one device."""
 
-    module: "torch.nn.Module"
-    loss: "Callable[[int], torch.Tensor]"  # The number of a step to the loss of its mini-batch, a scalar
-    optimizer: "torch.optim.Optimizer"
+    module: torch.nn.Module
+    loss: Callable[[int], torch.Tensor]  # The number of a step to the loss of its mini-batch, a scalar
+    optimizer: torch.optim.Optimizer
     batch: int  # Samples of a mini-batch
     sample: str
     model: str
@@ -127,6 +130,19 @@ def function_subject(text: str, device: str, batch: int) -> TrainingSubject:
         raise S2SimError(f"--module {text}: the third value is {_kinds(parts[2:])}, not a torch.optim.Optimizer")
     place, _, name = text.rpartition(":")
     return TrainingSubject(module, loss, optimizer, batch, "sample", f"{Path(place).name}:{name}", None)
+
+
+def recorded_parameters(module: torch.nn.Module) -> dict[str, torch.nn.Parameter]:
+    """Return the trained parameters of a module; refuse what cannot be recorded as the gradients of one rank."""
+    found = {name: each for name, each in module.named_parameters() if each.requires_grad}
+    if not found or any(hasattr(each, "device_mesh") for each in found.values()):
+        raise OptionError("what is recorded has trained parameters, whole on every rank: not those of FSDP")
+    check_types(found, "the recorder")
+    if empty := [name for name, each in found.items() if not each.numel()]:
+        raise OptionError(f"the parameter {empty[0]} has no element: leave it out of the module")
+    if common_type(found.values()) == "fp32" and len({each.dtype for each in found.values()}) > 1:
+        warn("some parameters are bfloat16: bytes and times of their gradients are predicted as of float32")
+    return found
 
 
 def user_code_error(text: str, error: Exception) -> S2SimError:

@@ -95,7 +95,7 @@ def make_reducer(text: str) -> Reducer:
         known = {field.name for field in fields(cls) if field.init} | added
         for key in own:
             if key not in known:
-                raise OptionError(f"{name} has no option {key!r}{suggest_nearest(key, known)}")
+                raise OptionError(f"{split_option_string(text)[0]} has no option {key!r}{suggest_nearest(key, known)}")
         reducer = cast("Reducer", build(cls, own, name))
     return wrap(reducer, {key: text for key, text in options.items() if key in added})
 

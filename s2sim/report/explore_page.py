@@ -7,14 +7,12 @@ from typing import Any
 from s2sim.experiment.cluster_spec import ClusterSpec
 from s2sim.experiment.costs import refuse_too_large
 from s2sim.experiment.json_form import SchemaBuilder
-from s2sim.experiment.judgement import judge
 from s2sim.experiment.rate_curve import RateCurves
-from s2sim.experiment.row_parts import Refused
+from s2sim.experiment.row_parts import Refused, Verdict
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run import run
 from s2sim.experiment.spec import RunSpec
 from s2sim.experiment.timeline import Streams, Timeline
-from s2sim.experiment.verdict import VerdictContext, give_verdict
 from s2sim.report.answer import answer_grid
 from s2sim.report.figures import style
 from s2sim.report.format import error_text
@@ -63,7 +61,7 @@ def answer_parts(
     cell, slider = explorer.cell(question), explorer.over(over)
     if cell.spec is None:
         return {"error": cell.problem}
-    found = explorer.store.answer(key := explorer.key(cell))
+    found = explorer.store.answer(explorer.key(cell))
     points, missing = ([], 0) if slider is None else explorer.curve(question, slider)
     parts: dict[str, Any] = {"missing": missing, "known": len(points), "html": None, "charts": []}
     if slider is not None and points:
@@ -77,15 +75,14 @@ def answer_parts(
         return {"error": f"{state}: {reason}", **parts}
     if explorer.what == "run":
         # What the first screen of `s2sim run` says of the stored rows.
-        spec, builder, lines = details["spec"], SchemaBuilder(), explorer.store.lines(key)
-        rows = judge([builder.load(Row, each) for each in details["results"]], spec["max_error"])
-        known = {"library": details["library"], "gpu": details["gpu"], "codec_as": spec["codec_as"]}
-        verdict = give_verdict(rows, VerdictContext(max_error=spec["max_error"], **known))
-        left = [each for each in lines if each["state"] != "done"]
-        refused = [Refused(each["reducer"], rows[0].workers, each["reason"]) for each in left]
+        builder = SchemaBuilder()
+        rows, verdict = (
+            builder.load(kind, details[key]) for kind, key in ((tuple[Row, ...], "results"), (Verdict, "verdict"))
+        )
+        refused = [builder.load(Refused, each) for each in details["refused"]]
         grid, below = answer_grid(rows, verdict, refused)
         about = [*below, f"{details['cluster']}.", *(f"Note: {each}." for each in details.get("warnings", ()))]
-        report = Report("", verdict.lines[:2], [grid], about, notes=details["notes"], charts=row_charts(rows))
+        report = Report("", verdict.lines, [grid], about, notes=details["notes"], charts=row_charts(rows))
     else:
         result = SchemaBuilder().load(CollectiveResult, details)
         screen, charts = collective_screen(result), collective_charts(result)

@@ -3,15 +3,15 @@
 import sys
 import time
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any
 
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.cluster_spec import ClusterSpec
 from s2sim.experiment.costs import TooLargeError, collective_features, refuse_too_large, run_features
-from s2sim.experiment.judgement import judge
-from s2sim.experiment.run import run
+from s2sim.experiment.run import run_subsets
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.provenance import content_hash, named_files, package_version
@@ -99,9 +99,7 @@ def compute_jobs(jobs: Sequence[Job]) -> list[Outcome]:
 def _compute(job: Job) -> list[Outcome]:
     begun = time.process_time()
     try:
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always", S2SimWarning)
-            answers = _answers(job)
+        answers = _answers(job)
     except Exception as error:  # noqa: BLE001 # a cell that fails must not take others with it
         if len(job.cells) > 1:
             # One of them may be the reason.
@@ -111,8 +109,6 @@ def _compute(job: Job) -> list[Outcome]:
     cpu_s = (time.process_time() - begun) / len(job.cells)
     found = []
     for key, lines, details, inputs in answers:
-        if warned:
-            details["warnings"] = list(dict.fromkeys(str(each.message) for each in warned))
         done = any(line.state == "done" for line in lines)
         reason = None if done else lines[0].reason
         found.append(Outcome(key, "done" if done else "refused", reason, cpu_s, _peak_bytes(), lines, details, inputs))
@@ -139,11 +135,19 @@ def _peak_bytes() -> int:
 _Answer = tuple[str, tuple[Line, ...], dict[str, Any], dict[str, Any]]
 
 
+@contextmanager
+def _warnings() -> Iterator[list[warnings.WarningMessage]]:
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always", S2SimWarning)
+        yield warned
+
+
 def _answers(job: Job) -> list[_Answer]:
     spec = job.spec
     if isinstance(spec, CollectiveSpec):
-        refuse_too_large(collective_cost(spec))
-        result = collective_result(plan_collective(spec))
+        with _warnings() as warned:
+            refuse_too_large(collective_cost(spec))
+            result = collective_result(plan_collective(spec))
         line = Line(
             None,
             "done",
@@ -154,38 +158,35 @@ def _answers(job: Job) -> list[_Answer]:
             busbw_Bps=result.busbw_Bps,
             lower_bound_s=result.lower_bound_s,
         )
-        details = result.to_json()
+        details = result.to_json() | _texts(warned)
         return [(job.cells[0][0], (line,), details, details.pop("provenance")["inputs"])]
     assert isinstance(spec, RunSpec)
     return _run_answers(job, spec)
 
 
+def _texts(warned: Iterable[warnings.WarningMessage], names: Collection[str] = ()) -> dict[str, Any]:
+    """Return ``warnings`` if there are any, for a run of some reducers those that are about no other."""
+    about = [each.message for each in warned]
+    own = [each for each in about if not names or getattr(each, "reducer", None) in (None, *names)]
+    return {"warnings": list(dict.fromkeys(map(str, own)))} if own else {}
+
+
 def _run_answers(job: Job, spec: RunSpec) -> list[_Answer]:
     asked = [each.reducers for _, each in job.cells if isinstance(each, RunSpec)]
-    result = run(spec=spec, break_even=False, thorough=False, sensitivity=False, gate=refuse_too_large)
+    with _warnings() as shared:
+        of = run_subsets(spec, refuse_too_large)
     answers: list[_Answer] = []
     for (key, _), names in zip(job.cells, asked, strict=True):
-        # Without reducers in the spec, those that suit the gradients.
-        own = [row for row in result.results if not names or row.reducer in names or row.baseline]
-        rows = judge(own, spec.max_error)
-        refused = [each for each in result.refused if not names or each.reducer in names]
-        pays = any(row.judgement is not None and row.judgement.rule == "chosen" for row in rows)
+        with _warnings() as own:
+            result = of(names)
         lines = []
-        for row in rows:
+        for row in result.results:
             figures = row.columns()
-            chosen = figures["rule"] == "chosen" or (row.baseline and not pays)
             kept = {name: figures[name] for name in COLUMNS if name in figures}
-            lines.append(Line(state="done", chosen=chosen, **kept))
-        failed = [Line(each.reducer, "refused", each.why) for each in refused]
+            lines.append(Line(state="done", chosen=row.reducer == result.verdict.best, **kept))
+        failed = [Line(each.reducer, "refused", each.why) for each in result.refused]
         # As a run of this cell alone, which needs one reducer that it can compare with dense.
         lines = failed if names and len(failed) == len(names) else [*lines, *failed]
-        details = {
-            "spec": replace(spec, reducers=names).to_json(),
-            "cluster": result.cluster,
-            "library": result.library,
-            "gpu": result.gpu,
-            "results": [row.to_json() for row in rows],
-            "notes": list(result.notes),
-        }
-        answers.append((key, tuple(lines), details, result.provenance["inputs"]))
+        details = result.to_json() | _texts((*shared, *own), names)
+        answers.append((key, tuple(lines), details, details.pop("provenance")["inputs"]))
     return answers

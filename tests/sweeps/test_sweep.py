@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 import shutil
 import signal
@@ -9,6 +10,7 @@ import sqlite3
 import subprocess
 import sys
 import time
+import warnings
 from contextlib import closing, suppress
 from pathlib import Path
 
@@ -17,6 +19,7 @@ import pytest
 import s2sim
 from s2sim.errors import S2SimError, S2SimWarning
 from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.spec import RunSpec
 from s2sim.sweeps import sweep as sweep_module
 from s2sim.sweeps.store import FILE, SweepResult, SweepStore
 from s2sim.sweeps.study import Study
@@ -342,3 +345,26 @@ def test_a_damaged_store_is_named(tmp_path):
     damage(tmp_path / FILE)
     with pytest.raises(S2SimError, match="is damaged"):
         s2sim.sweep(COLLECTIVE, out=tmp_path, jobs=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("base", "axes"),
+    [
+        ({"topology": "leaf-spine", "workers": 8, "trace": "ncf", "model": "ncf"}, ["fp16", "powersgd", "union"]),
+        ({"topology": "dgx-h100", "workers": 16, "trace": "cnn"}, ["fp16", "union", "topk:density=0.01"]),
+    ],
+)
+def test_a_cell_says_what_its_own_run_says(base, axes, tmp_path):
+    """Although cells that differ in their reducers share a run: verdict, notes, warnings, all but the run record."""
+    swept = s2sim.sweep({"what": "run", "base": base, "axes": {"reducer": axes}}, out=tmp_path)
+    for cell in range(len(axes)):
+        details = swept.details(cell)
+        with warnings.catch_warnings(record=True) as warned:
+            warnings.simplefilter("always")
+            spec = RunSpec.from_json(details["spec"], "details")
+            alone = s2sim.run(spec=spec, break_even=False, thorough=False, sensitivity=False).to_json()
+        alone = {**alone, "warnings": list(dict.fromkeys(str(each.message) for each in warned))}
+        alone = json.loads(json.dumps(alone))
+        keys = alone.keys() - {"provenance"}
+        assert {key: alone[key] for key in keys} == {key: details.get(key, []) for key in keys}

@@ -165,7 +165,8 @@ def warn_of_later_options(reducers: Sequence[ReducerSpec], *, what: str) -> None
     """Warn of options that act only from the second step on; ``what`` takes the first."""
     for item in reducers:
         for option in item.reducer.later_options():
-            warn(f"{item.option_string}: {option} acts from the second step on, and {what} takes the first")
+            text = f"{item.option_string}: {option} acts from the second step on, and {what} takes the first"
+            warn(text, reducer=item.option_string)
 
 
 def step_reader(trace: AnyTrace, ranks: int) -> OtherSteps | None:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, replace
 from statistics import NormalDist
 
 import numpy as np
@@ -15,7 +16,7 @@ from s2sim.cli.main import main
 from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
-from s2sim.experiment.choice import Candidate
+from s2sim.experiment.choice import Candidate, choose
 from s2sim.experiment.prediction import choice_factors
 from s2sim.experiment.robustness import IntervalRobustness, interval_robustness
 from s2sim.libraries.nccl import NcclProfile
@@ -319,3 +320,34 @@ def test_what_a_library_may_choose_as_well_is_drawn_with_errors_and_told():
     assert near.schedule.text in told
     # Where dense is slower at higher rates, nothing else can be what limits it.
     assert "limits communication" not in found.verdict.text
+
+
+def test_draws_that_compare_alike_are_chosen_from_once():
+    """The shares are those of a choice in each draw."""
+    rng = np.random.default_rng(3)
+    for _ in range(100):
+        exact = rng.random(5) < 0.4
+        candidates = [Candidate("dense", 1.0, 0.0, True, baseline=True)]
+        candidates += [
+            Candidate(
+                f"reducer-{place}",
+                float(rng.choice([0.5, 0.8, 0.99, 1.0, 1.01, 1.3])),
+                None if exact[place] else float(rng.choice([0.01, 0.3, 0.6])),
+                bool(exact[place]),
+                assumes="rows are known" if rng.random() < 0.3 else None,
+                rejected="worse than zeros" if rng.random() < 0.2 else None,
+                doubt=float(rng.choice([1.0, 1.1, 2.0])),
+                feedback=not exact[place] and rng.random() < 0.5,
+            )
+            for place in range(5)
+        ]
+        drawn = {each.name: rng.normal(0, 0.3, 30).round(1).tolist() for each in candidates}
+        winners = Counter(
+            choose(
+                [replace(each, time_s=max(each.time_s + drawn[each.name][draw], 0.0)) for each in candidates], None
+            ).best.name
+            for draw in range(30)
+        )
+        rows = [FakeRow(each.name, None, tuple(drawn[each.name])) for each in candidates]
+        shares = interval_robustness(rows, candidates, None).shares
+        assert dict(shares) == {name: count / 30 for name, count in winners.items()}
