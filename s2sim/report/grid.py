@@ -1,7 +1,7 @@
 """Tables as titles and texts, independent of the terminal or page that shows them."""
 
 import re
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from itertools import zip_longest
@@ -111,9 +111,9 @@ _FORMS: dict[str, Callable[[Any], str]] = {
 
 
 def columns_of(
-    table: str, titles: Mapping[str, str] = {}, *, without: Collection[str] = (), **own: Callable[[Any], str]
+    table: str, titles: Mapping[str, str] = {}, *, where: Mapping[str, object] = {}, **own: Callable[[Any], str]
 ) -> list[TableColumn[Any]]:
-    """Return the columns that ``columns.csv`` lists for a table, except those of some titles.
+    """Return the columns that ``columns.csv`` lists for a table, less those whose titles are false in ``where``.
 
     Titles may have ``titles`` in braces, and cells fields of the item, or the item itself, with a form: one of `_FORMS`
     or of the table's ``own``, or a format. None is written as nothing, or as a dash by a form that ends with ``?``.
@@ -125,7 +125,7 @@ def columns_of(
     return [
         (Column(title.format_map(titles), numeric=cells["align"] == "right"), _cell_writer(cells["cell"], forms))
         for cells in _columns()[table]
-        if (title := cells["title"].replace("\\n", "\n")) not in without
+        if where.get(title := cells["title"].replace("\\n", "\n"), True)
     ]
 
 

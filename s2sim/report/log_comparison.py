@@ -1,6 +1,7 @@
 """Screens of predictions beside a log, term by term, and beside testbeds; constants fitted to them."""
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from math import isinf
 from statistics import median
 
@@ -134,8 +135,8 @@ def log_comparison_grid(result: LogComparisonResult) -> Grid:
     def measured_by(row: ComparedRow) -> str:
         return fmt.UNDEFINED if row.measured_algorithm is None else f"{row.measured_algorithm} {row.measured_protocol}"
 
-    without = [] if any(row.measured_algorithm for row in result.rows) else ["measured\nby"]
-    columns = columns_of("collective log", without=without, measured_by=measured_by)
+    known = {"measured\nby": any(row.measured_algorithm for row in result.rows)}
+    columns = columns_of("collective log", where=known, measured_by=measured_by)
     return tabulate("simulated beside measured", result.rows, *columns)
 
 
@@ -218,15 +219,14 @@ def measured_lines(measured: MeasuredTestbeds) -> list[str]:
 
 
 def _grid(title: str, rows: tuple[MeasuredTiming, ...]) -> Grid:
-    shown = {"compute": rows[0].compute_s, "codec": any(row.codec_s for row in rows)}
-    without = [title for title, value in shown.items() if not value]
-    return tabulate(title, rows, *columns_of("measured on testbeds", without=without))
+    known = {"compute": rows[0].compute_s, "codec": any(row.codec_s for row in rows)}
+    return tabulate(title, rows, *columns_of("measured on testbeds", where=known))
 
 
 def comparison_lines(result: PredictionComparison) -> list[str]:
     """Return the numbers of predicted times, their median errors and the share of right calls."""
     unseen, settings = result.unseen, dict.fromkeys(point.setting for point in result.unseen)
-    large, small = (_median_text(point for point in unseen if point.large == size) for size in (True, False))
+    large, small = (_median_text(unseen, large=size) for size in (True, False))
     told = f"{result.calibrated_on} alone tells" if result.constants else "recordings tell"
     lines = [
         f"{len(unseen)} times of {len(settings)} settings predicted with what {told}",
@@ -260,12 +260,7 @@ def comparison_grids(result: PredictionComparison) -> list[Grid]:
     """Return constants, errors by kind and by setting, calls that are wrong, break-even rates, and the worst points."""
     calibrated = " (calibrated)" if result.constants else ""
 
-    def large(points: Sequence[ComparedTime]) -> str:
-        return _median_text(point for point in points if point.large)
-
-    def small(points: Sequence[ComparedTime]) -> str:
-        return _median_text(point for point in points if not point.large)
-
+    large, small = (partial(_median_text, large=size) for size in (True, False))
     wrong = tabulate(
         "calls against dense that are wrong: dense's time over the reducer's",
         [call for call in result.calls if call.decided and not call.right],
@@ -313,5 +308,5 @@ def rate_text(rate_Bps: float) -> str:
     return "not shaped" if isinf(rate_Bps) else format_rate(rate_Bps)
 
 
-def _median_text(points: Iterable[ComparedTime]) -> str:
-    return _three_decimals(median_error(points))
+def _median_text(points: Iterable[ComparedTime], *, large: bool) -> str:
+    return _three_decimals(median_error(point for point in points if point.large == large))

@@ -39,7 +39,7 @@ def iteration_grids(result: Result) -> list[Grid]:
         grid = tabulate(
             f"{fmt.workers_with_mark(rows[0])}: where {of} goes on the slowest rank, {exchange_text(rows)}",
             rows,
-            *columns_of("iteration", without=unrecorded(rows)),
+            *columns_of("iteration", where=dict.fromkeys(unrecorded(rows), False)),
         )
         grids.append(grid)
     return grids

@@ -8,10 +8,9 @@ from math import inf
 from textwrap import wrap
 
 from s2sim.advice.advise import Advice
-from s2sim.advice.cells import AdviceCell
 from s2sim.claims.paper import PapersResult, Rebuilt, Table
 from s2sim.experiment.reducer_facts import OptionDoc, ReducerFacts
-from s2sim.experiment.topologies import TopologiesResult, TopologyRow
+from s2sim.experiment.topologies import TopologiesResult
 from s2sim.files import own_tables
 from s2sim.options import split_option_string
 from s2sim.regimes.map import Cell, RegimeMap
@@ -31,12 +30,13 @@ from s2sim.report.grid import (
 from s2sim.report.run_tables import time_scope_text
 from s2sim.training.curve import Interval
 from s2sim.training.result import TrainResult
-from s2sim.units import format_money, format_number_of, format_percent, format_rate, format_seconds
+from s2sim.units import format_money, format_number_of, format_rate, format_seconds
 
 _TEXTS = own_tables(__file__, "texts.toml")
 LEGEND: str = _TEXTS["legends"]["reducers"]
 # Characters of the columns of claims.
 _WIDTHS = (30, 12, 18, 14)
+_SAMPLES = "samples\n/s"
 
 
 def paper_head(paper: Rebuilt) -> list[str]:
@@ -150,12 +150,6 @@ def names_line(reducers: Sequence[str]) -> str | None:
     return f"Short names: {'; '.join(parts)}." if parts else None
 
 
-def _samples_column(rows: Sequence[TopologyRow | AdviceCell]) -> TableColumn[TopologyRow | AdviceCell] | None:
-    if not any(row.samples_per_s for row in rows):
-        return None
-    return number_column("samples\n/s", lambda row: fmt.throughput_text(row.samples_per_s))
-
-
 def regimes_screen(result: RegimeMap) -> Screen:
     """Return the winners by rate, latency, density and overlap."""
     after = ["", *filter(None, [names_line(result.spec.reducers)]), *fmt.note_lines(result.notes), "", result.summary]
@@ -176,19 +170,19 @@ def topologies_screen(result: TopologiesResult) -> Screen:
     rows, compared = result.topologies, result.results[0].results
     several = len({row.workers for row in rows}) > 1
     scope = time_scope_text(compared)
-
-    def cost(row: TopologyRow) -> str:
-        return fmt.UNDEFINED if row.cost is None else format_money(row.cost, str(row.currency))
-
     cost_title = f"cost of {cost_unit(compared[0])}".replace(" of ", "\nof ").replace(" s", "\ns")
+    known = {_SAMPLES: any(row.samples_per_s for row in rows), "{cost}": any(row.cost is not None for row in rows)}
     grid = tabulate(
         f"time of {scope} with the best reducer"
         if several
         else f"{fmt.workers_text(rows[0].workers)}: time of {scope}",
         rows,
-        *columns_of("topologies", without=[] if several else ["workers"]),
-        _samples_column(rows),
-        number_column(cost_title, cost) if any(row.cost is not None for row in rows) else None,
+        *columns_of(
+            "topologies",
+            {"cost": cost_title},
+            where=known | {"workers": several},
+            cost=lambda row: fmt.UNDEFINED if row.cost is None else format_money(row.cost, str(row.currency)),
+        ),
     )
     says: dict[str, list[str]] = {}
     for each in result.results:
@@ -204,28 +198,20 @@ def topologies_screen(result: TopologiesResult) -> Screen:
     return Screen(result.lines, [grid], [*of_some, *of_all], result.lines)
 
 
-def _speedup_text(factor: float | None) -> str:
-    return fmt.factor_text(inf if factor is None else factor)
-
-
 def advice_screen(result: Advice) -> Screen:
     """Return the answer, the cells that it rests on, and how many were looked at."""
-    cells, currency = result.cells, result.currency
-    several, scaled = (len({getattr(cell, name) for cell in cells}) > 1 for name in ("changes", "workers"))
-    efficient = any(cell.efficiency is not None for cell in cells)
-    grid = tabulate(
-        f"{result.question}: the runs that this rests on",
-        cells,
-        text_column("changes", lambda cell: cell.changes) if several else None,
-        number_column("workers", lambda cell: str(cell.workers)) if scaled else None,
-        text_column("reducer", lambda cell: cell.reducer),
-        number_column("time", lambda cell: format_seconds(cell.time_s)),
-        number_column("speed-up\non dense", lambda cell: _speedup_text(cell.speedup_vs_dense)),
-        _samples_column(cells),
-        number_column("error", lambda cell: fmt.loss_text(cell.relative_l2, cell.error_range, exact=cell.exact)),
-        number_column("efficiency", lambda cell: format_percent(cell.efficiency or 0.0)) if efficient else None,
-        number_column("price", lambda cell: format_money(cell.price or 0.0, str(currency))) if currency else None,
+    cells = result.cells
+    several = {name: len({getattr(cell, name) for cell in cells}) > 1 for name in ("changes", "workers")}
+    known = {_SAMPLES: any(cell.samples_per_s for cell in cells), "price": bool(result.currency)}
+    known["efficiency"] = any(cell.efficiency is not None for cell in cells)
+    columns = columns_of(
+        "advice",
+        where=several | known,
+        speedup=lambda cell: fmt.factor_text(inf if cell.speedup_vs_dense is None else cell.speedup_vs_dense),
+        loss=lambda cell: fmt.loss_text(cell.relative_l2, cell.error_range, exact=cell.exact),
+        money=lambda price: format_money(price, str(result.currency)),
     )
+    grid = tabulate(f"{result.question}: the runs that this rests on", cells, *columns)
     looked = f"{format_number_of(result.runs, 'run')} for {format_number_of(result.combinations, 'combination')}."
     script = ["", "Lines for the script that was recorded:", "", *result.script] * bool(result.script)
     return Screen(result.lines, [grid], [looked, *fmt.note_lines(result.notes)], result.lines, script)
@@ -248,7 +234,7 @@ def train_screen(result: TrainResult) -> Screen:
     columns = columns_of(
         "training",
         titles,
-        without=["cost\nto it"] if result.price is None else [],
+        where={"cost\nto it": result.price is not None},
         loss=_interval_form("{:.4g}".format),
         accuracy=_interval_form(lambda value: f"{100 * value:.3g}"),
         iterations=_interval_form("{:.3g}".format),

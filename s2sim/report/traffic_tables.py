@@ -11,7 +11,7 @@ import numpy as np
 
 from s2sim.errors import OptionError
 from s2sim.report import format as fmt
-from s2sim.report.grid import Grid, Screen, columns_of, filled, number_column, tabulate
+from s2sim.report.grid import Grid, Screen, columns_of, filled, tabulate
 from s2sim.tables import group_by
 from s2sim.uncertainty.interval import format_interval
 from s2sim.units import format_bytes, format_rate, format_seconds
@@ -45,17 +45,10 @@ def flows_screen(result: FlowsResult) -> Screen:
     transfers = result.transfers
     # Those with the largest slowdown, ties in the order of the file.
     order = np.argsort(-result.slowdown, kind="stable")[:_SHOWN_TRANSFERS]
-    slowest = tabulate(
-        f"the {len(order)} most slowed down",
-        order.tolist(),
-        number_column("line", lambda index: str(index + 2)),
-        number_column("start", lambda index: format_seconds(float(transfers.start_ps[index]) / 1e12)),
-        number_column("from", lambda index: str(transfers.src[index])),
-        number_column("to", lambda index: str(transfers.dst[index])),
-        number_column("size", lambda index: format_bytes(float(transfers.sizes_bytes[index]))),
-        number_column("finish", lambda index: format_seconds(float(result.finish_s[index]))),
-        number_column("slowdown", lambda index: f"{result.slowdown[index]:.3g}x"),
-    )
+    asked = transfers.start_ps / 1e12, transfers.src, transfers.dst, transfers.sizes_bytes
+    columns = (each[order].tolist() for each in (*asked, result.finish_s, result.slowdown))
+    rows = zip((order + 2).tolist(), *columns, strict=True)
+    slowest = tabulate(f"the {len(order)} most slowed down", rows, *columns_of("slowed down"))
     grids = filled(slowest, links_grid(result.bottlenecks))
     return Screen([*lines, answer, *fault_lines(result.effects)], grids, [], [answer])
 

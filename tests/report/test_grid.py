@@ -76,6 +76,6 @@ def test_every_form_is_a_known_one_or_that_of_a_call_or_a_format():
 def test_listed_columns_have_titles_of_their_own_and_dashes_where_asked():
     row = SimpleNamespace(name="x" * 40, predicted=1, curves=2, small=None)
     row.large = SimpleNamespace(median=0.123, p90=1.0, bias=0.5, off_by_half=0)
-    grid = tabulate("t", [row], *columns_of("groups of curves", {"what": "source"}, without=["over\n0.5"]))
+    grid = tabulate("t", [row], *columns_of("groups of curves", {"what": "source"}, where={"over\n0.5": False}))
     assert grid.columns[:2] == (Column("source", numeric=False), Column("pre-\ndicted"))
     assert grid.rows == (("x" * 38, "1/2", "0.12", "1.00", "+0.50", "-", "-", "-"),)
