@@ -142,6 +142,11 @@ class Reduced:
     # Returns what its message alone decodes to, where `sent` counts a second residual too, see `with_server_error`
     decoded: Callable[[], Gradient] | None = None
 
+    @classmethod
+    def of_step(cls, step: Gradient) -> Reduced:
+        """Return a step that ranks end with and count as sent as it is: nobody would make up for the rest of it."""
+        return cls(step, sent=lambda: step)
+
 
 Program: TypeAlias = Waits[Reduced]
 

@@ -107,13 +107,10 @@ def short_names(reducers: Sequence[str]) -> dict[str, str]:
     return {text: name if count[name] == 1 else text for text, name in short.items()}
 
 
-def axis_values(cells: Sequence[Cell]) -> tuple[list[float], list[float], list[float], list[float]]:
+def axis_values(cells: Sequence[Cell]) -> list[list[float]]:
     """Return the densities, overlaps, rates and latencies of a map, in the requested order."""
-    densities, overlaps, rates, latencies = (
-        list(dict.fromkeys(getattr(cell, name) for cell in cells))
-        for name in ("density", "overlap", "rate_Bps", "latency_s")
-    )
-    return densities, overlaps, rates, latencies
+    names = ("density", "overlap", "rate_Bps", "latency_s")
+    return [list(dict.fromkeys(getattr(cell, name) for cell in cells)) for name in names]
 
 
 def regime_grids(result: RegimeMap) -> list[Grid]:

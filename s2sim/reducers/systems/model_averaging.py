@@ -298,8 +298,7 @@ class Downpour(Reducer):
                 found = {place: part, **found}
                 fetched = np.concatenate([found[at] for at in servers])
         self.part, self.fetched = part, fetched
-        update = from_flat_vector(fetched - own, gradient)
-        return Reduced(update, sent=lambda: update)
+        return Reduced.of_step(from_flat_vector(fetched - own, gradient))
 
     def placed(self, nodes: Sequence[int]) -> Self:
         """Return the same for so many ranks."""

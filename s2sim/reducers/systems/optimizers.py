@@ -66,8 +66,7 @@ class DeMo(Reducer):
         gathered = yield from rank.all_gather((tuple(where), tuple(own)), label="coefficients")
         rank.work(cost.add_pairs(gradient.nbytes, rank.size * kept))
         rank.work(cost.add(gradient.size))
-        update = rank.replicated(lambda: decode(gathered).map(np.sign))
-        return Reduced(update, sent=lambda: update)
+        return Reduced.of_step(rank.replicated(lambda: decode(gathered).map(np.sign)))
 
     least_side = 1  # Any: what counts is into how many chunks it is cut.
 
@@ -167,8 +166,7 @@ class Dion(low_rank.LowRank):
             scales = [np.float32(sqrt(each.n / each.m)) for each in split.matrices]
             return split.join(list(map(np.multiply, scales, low_rank.multiply(P, self.Q or []))), signs)
 
-        step = rank.replicated(update)
-        return Reduced(step, sent=lambda: step)
+        return Reduced.of_step(rank.replicated(update))
 
     contraction, compresses = Reducer.contraction, Reducer.compresses
 
@@ -254,8 +252,7 @@ class DiLoCo(Reducer):
                 layers[place] = vector.reshape(layers[place].shape)
                 moved[place] = mix * (moved[place] - outer[place])
                 rank.work(cost.add(len(moved[place])))
-        update = Gradient(gradient.names, tuple(layers))
-        return Reduced(update, sent=lambda: update)
+        return Reduced.of_step(Gradient(gradient.names, tuple(layers)))
 
     def _exchange(self) -> Reducer:
         if self.wire in ("e4m3", "e2m1", "e3m0"):

@@ -59,8 +59,7 @@ class S2(Sparse):
             raise OptionError(f"s2: error={self.error} is sized on gradients first: see Reducer.fitted")
         tables, settings = split.filled, self.settings
         if self.floor is not None and len(tables) == 1 and rank.index == 0 and rank.step == 0:
-            text = f"s2: floor={self.floor:g} changes nothing: there is one table, and it gets all cells"
-            warn(text)
+            warn(f"s2: floor={self.floor:g} changes nothing: there is one table, and it gets all cells")
         # Posted at once, cells, support and dense layers are one launch; the authors' code waits for each in turn and
         # decodes while the dense layers travel.
         one_by_one = settings.published is not None

@@ -171,8 +171,7 @@ class OneBitAdam(Reducer):
         else:
             own = _moved(self.m, gathered.flat_vector(gradient), self.beta1)
             self.m = yield from self.one_bit_mean(rank, own, gradient)
-        update = rank.replicated(lambda: self.step(self.m, gradient))
-        return Reduced(update, sent=lambda: update)
+        return Reduced.of_step(rank.replicated(lambda: self.step(self.m, gradient)))
 
     @property
     def warmup_steps(self) -> int:
@@ -258,8 +257,7 @@ class OneBitLamb(OneBitAdam):
             for _ in range(6):  # To scale and back, g, v_fresh, and the ratio of both roots.
                 rank.work(cost.add(len(g)))
             step, self.m, self.v_fresh, self.r = rank.replicated(lambda: self._frozen_step(found / s, gradient, sizes))
-        update = rank.replicated(lambda: gathered.from_flat_vector(step, gradient))
-        return Reduced(update, sent=lambda: update)
+        return Reduced.of_step(rank.replicated(lambda: gathered.from_flat_vector(step, gradient)))
 
     def _warm_step(self, like: Gradient, sizes: Sequence[int]) -> tuple[Floats32, Floats32]:
         """Return a step of LAMB, and c_avg."""
@@ -343,8 +341,7 @@ class ZeroOneAdam(OneBitAdam):
             else:
                 found = yield from self.one_bit_mean(rank, g, gradient)
                 self.m = rank.replicated(lambda: _moved(self.m, found, self.beta1))
-            update = rank.replicated(lambda: self.step(self.m, gradient))
-            return Reduced(update, sent=lambda: update)
+            return Reduced.of_step(rank.replicated(lambda: self.step(self.m, gradient)))
 
         if frozen == 0:  # Errors were of gradients, and will be of momentum.
             self.worker_error = self.server_error = None
@@ -352,9 +349,7 @@ class ZeroOneAdam(OneBitAdam):
         self.m, self.u, self.local_steps = m, before + m, self.local_steps + 1
         rank.work(cost.add(2 * len(g)))
         if t % min(2 ** (frozen // self.local_step_scaler), self.local_step_clipper):
-            alone = self.step(m, gradient)
-            return Reduced(alone, sent=lambda: alone)
+            return Reduced.of_step(self.step(m, gradient))
         u_bar = yield from self.one_bit_mean(rank, self.u, gradient)
         self.m, self.u, self.local_steps = u_bar / np.float32(self.local_steps), None, 0
-        together = self.step(u_bar - before, gradient)
-        return Reduced(together, sent=lambda: together)
+        return Reduced.of_step(self.step(u_bar - before, gradient))

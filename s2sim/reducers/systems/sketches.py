@@ -129,8 +129,8 @@ class FetchSGD(HeavyHitters):
             message = self._serve(rank, sketch, total / np.float32(rank.size), gradient.size, k)
         told = yield from rank.broadcast(message, root=0, label="update")
         rank.work(gpu_cost.add_pairs(gradient.nbytes, k))
-        mean = rank.replicated(lambda: pairs.pairs_to_gradient(pairs.read_padded_pairs(told), gradient))
-        return Reduced(mean, sent=lambda: mean)
+        Delta = rank.replicated(lambda: pairs.pairs_to_gradient(pairs.read_padded_pairs(told), gradient))
+        return Reduced.of_step(Delta)
 
     def _serve(self, rank: Rank, sketch: CountSketch, S: Floats32, n: int, k: int) -> pairs.PairsMessage:
         """Return Delta, and take it out of what stays."""

@@ -50,8 +50,8 @@ class LocalSteps(Wrapper):
         self.waiting += 1
         if self.waiting < self.h and rank.step >= self.after:
             self.gathered = total
-            nothing = rank.replicated(lambda: Gradient(gradient.names, tuple(map(zeros_like, gradient.layers))))
-            return Reduced(nothing, sent=lambda: nothing)
+            zeros = rank.replicated(lambda: Gradient(gradient.names, tuple(map(zeros_like, gradient.layers))))
+            return Reduced.of_step(zeros)
         if self.waiting > 1:
             # The model less that of the last exchange; the optimizer has added up.
             rank.work(cost.add(sum(stored(layer).size for layer in total.layers)))
