@@ -68,9 +68,7 @@ class CodecCalibration(JsonForm):
     text: str  # Of a file for ``--gpu``
 
 
-def calibrate_codecs(
-    reducers: Sequence[str] = (), recorded: str | None = None, progress: ProgressWatcher = SILENT
-) -> CodecCalibration:
+def calibrate_codecs(reducers: Sequence[str], recorded: str | None, progress: ProgressWatcher) -> CodecCalibration:
     """Return what the codecs of reducers take of synthetic buckets, or of those of a recorded job's folder.
 
     Two processes on loopback run them as a hook does: with copies, the check for infinities, and error feedback where

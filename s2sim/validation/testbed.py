@@ -239,10 +239,7 @@ def predict_iterations(setting: MeasuredSetting, job: Path, reducers: Sequence[s
 
 
 def compare_testbeds(
-    measured: MeasuredTestbeds,
-    calibrate_on: str | None = None,
-    progress: ProgressWatcher = SILENT,
-    folder: Path | None = None,
+    measured: MeasuredTestbeds, calibrate_on: str | None, progress: ProgressWatcher = SILENT, folder: Path | None = None
 ) -> PredictionComparison:
     """Return measured times with predictions: constants and codec times are of one setting, all else is predicted.
 

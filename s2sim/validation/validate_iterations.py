@@ -122,9 +122,7 @@ def win_probability(row: IterationError, dense: IterationError) -> float | None:
     return float(np.mean(drawn_s(row, own) < drawn_s(dense, other)))
 
 
-def likely_iteration_error_source(
-    row: MeasuredIterationRow, found: IterationError, waited_ms: float = 0.0
-) -> str | None:
+def likely_iteration_error_source(row: MeasuredIterationRow, found: IterationError, waited_ms: float) -> str | None:
     """Return an error's likely reason, None if small; ``waited_ms`` is a small message's time in rows of its set-up."""
     error = found.log_error
     if error is None or abs(error) < _LARGE_ERROR:

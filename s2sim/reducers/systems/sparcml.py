@@ -15,7 +15,7 @@ from s2sim.reducers.reduction import refuse_overflow
 from s2sim.reducers.script import Work, chunk_bounds
 from s2sim.reducers.shared import pairs as coo
 from s2sim.reducers.shared.gathered import Gathered, flat_vector, from_flat_vector
-from s2sim.reducers.shared.pairs import _count_pairs, _dense_sum
+from s2sim.reducers.shared.pairs import PairsMessage, _count_pairs, _dense_sum
 from s2sim.reducers.shared.selection import Selecting, count_kept, select_largest, smallest_kept_share
 from s2sim.reducers.systems.stochastic_rounding import Qsgd
 
@@ -128,7 +128,7 @@ class SparCML(Selecting):
 
 
 def gather_coded_sums(
-    rank: Rank, came: Sequence[coo.PairsMessage], cuts: Ints, coder: Gathered
+    rank: Rank, came: Sequence[PairsMessage], cuts: Ints, coder: Gathered
 ) -> Waits[tuple[Floats32, Floats32]]:
     """Return the sums of all ranges as `gather_dense_sums`, but encoded, and the error of this rank's sums."""
     own = _dense_sum(rank, came, cuts)
@@ -139,9 +139,7 @@ def gather_coded_sums(
     return rank.replicated(lambda: np.concatenate(sums)), sums[rank.index] - own
 
 
-def gather_sparse_sums(
-    rank: Rank, came: Sequence[coo.PairsMessage], cuts: Ints, held: GradientDtype
-) -> Waits[Floats32]:
+def gather_sparse_sums(rank: Rank, came: Sequence[PairsMessage], cuts: Ints, held: GradientDtype) -> Waits[Floats32]:
     """Merge the pairs received for this rank's range of ``cuts``; return the sums of all ranges, float32."""
     own = coo.merge_pairs([coo.read_pairs(message) for message in came])
     rank.work(cost.merge_pairs_cost(_count_pairs(came), len(own), rank.size))
@@ -165,7 +163,7 @@ def sum_by_doubling(rank: Rank, own: coo.Pairs, held: GradientDtype) -> Waits[co
     excess, inside = rank.size - within, rank.index < within
     message = own.message(held)
 
-    def add(low: coo.Pairs, high: coo.Pairs) -> coo.PairsMessage:
+    def add(low: coo.Pairs, high: coo.Pairs) -> PairsMessage:
         merged = coo.merge_pairs([low, high])
         rank.work(cost.merge_pairs_cost(len(low) + len(high), len(merged), 2))
         return merged.message(held)
