@@ -336,8 +336,7 @@ def _around(schedule: Schedule) -> bool:
 def _sends(schedule: Schedule) -> bool:
     """Return whether a schedule consists of sends and receives; a program with a protocol of its own is a kernel."""
     # Frameworks make a barrier of NCCL by an all-reduce of a few bytes, one kernel.
-    kernel = _name(schedule) in _KERNELS or schedule.wants_protocol or schedule.demand.kind == "barrier"
-    return not kernel
+    return not (_name(schedule) in _KERNELS or schedule.wants_protocol or schedule.demand.kind == "barrier")
 
 
 _graph = lru_cache(maxsize=16)(channel_graph)

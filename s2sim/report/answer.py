@@ -72,15 +72,11 @@ def answer_grid(rows: Sequence[Row], verdict: Verdict, refused: Sequence[Refused
     simulated = dense.iteration is not None
     # Bars are as long as the times of those that may be chosen.
     longest_s = max(row.judged.time_s for row in shown if why[row.reducer] is None)
-
-    def bar(row: Row) -> str:
-        return "" if simulated else _bar(row.judged.time_s / longest_s if longest_s else 0)
-
     columns = columns_of(
         "answer of iterations" if simulated else "answer",
         marked=lambda row: f"{'*' if shown.index(row) in best else ' '} {row.reducer}",
         error=lambda row: _error_in_seven(fmt.row_error_text(row)),
-        word=lambda row: why[row.reducer] or bar(row),
+        word=lambda row: why[row.reducer] or ("" if simulated else _bar(row.judged.time_s / (longest_s or 1.0))),
     )
     grid = tabulate(_answer_title(rows), shown, *columns)
     faint = frozenset(place for place, row in enumerate(shown) if why[row.reducer] is not None)

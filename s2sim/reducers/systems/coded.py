@@ -71,7 +71,5 @@ class Coded(Reducer):
                         np.add(total, codec.decode(replace(payload, arrays=own)), out=total)
             return average(from_layer_vectors(totals, gradient), rank.size)
 
-        def sent() -> Gradient:
-            return from_layer_vectors([codec.decode(payload) for payload in payloads], gradient)
-
-        return Reduced(rank.replicated(mean), sent)
+        agreed = rank.replicated(mean)
+        return Reduced(agreed, sent=lambda: from_layer_vectors(list(map(codec.decode, payloads)), gradient))

@@ -77,15 +77,13 @@ class PerLayer(Reducer):
                 program = yield from run_until_gradient(handle, program)
             programs.append(program)
         found = yield from run_interleaved(programs)
-        indices = [own for _, own in chosen]
+        places = [own for _, own in chosen]
 
         def mean() -> Gradient:
-            return merge_layers(zip(indices, (each.mean for each in found), strict=True), gradient)
+            return merge_layers(zip(places, (each.mean for each in found), strict=True), gradient)
 
-        def sent() -> Gradient:
-            return merge_layers(zip(indices, (each.sent() for each in found), strict=True), gradient)
-
-        return Reduced(rank.replicated(mean) if self.traits.agrees else mean(), sent)
+        whole = rank.replicated(mean) if self.traits.agrees else mean()
+        return Reduced(whole, lambda: merge_layers(zip(places, (each.sent() for each in found), strict=True), gradient))
 
     def learn(self, rank: Rank, gradient: Gradient) -> Waits[None]:
         """Learn what the parts do; where single ones are a later step, what these do."""
