@@ -117,8 +117,7 @@ class JobRecorder:
             warn(f"{folder}: the group of rank 0 is recorded, not this one")
         in_turn = ["none", "few", *["alone"] * alone] * steps
         self._kinds = ["warm-up"] * timing.WARMUP_STEPS + ["all"] * steps + in_turn + ["gradients"] * gradient_steps
-        self._most = 2 * len(self._kinds)
-        self._done = 0
+        self._most, self._done = 2 * len(self._kinds), 0
         self._lacking: list[int] = []  # Of these kinds, those to take again
         self._hooks = ExitStack()
         self._marks: dict[str, list[timing.StepMarks]] = {kind: [] for kind in self._kinds}
@@ -250,7 +249,7 @@ class JobRecorder:
         """Do so in a step without DDP's all-reduces, whose gradients are averaged after backward."""
         import torch
 
-        last = self._parameters.get(self._watch_few())
+        last = self._parameters.get(self._watch_few() or "")
         if self._averages is None:
             self._averages = all(gather(bool(last is not None and not self._beside), self._group))
         if last is None or not self._averages:
@@ -307,10 +306,8 @@ class JobRecorder:
                 "no_sync() for all but the last, or call step() after each"
             )
         if self._broadcasts:
-            raise S2SimError(
-                "ZeroRedundancyOptimizer sends parameters in its step, which would count as compute on any network: "
-                "record with the optimizer that it divides"
-            )
+            text = "sends parameters in its step, which would count as compute: record the optimizer that it divides"
+            raise S2SimError(f"ZeroRedundancyOptimizer {text}")
         for kept in self._captured.values():
             kept |= {name: torch.zeros(each.shape) for name, each in self._parameters.items() if name not in kept}
         return frozenset.intersection(*(timing.sparse_tables(self._module, kept) for kept in self._captured.values()))

@@ -260,6 +260,45 @@ def test_the_group_of_rank_0_is_recorded_and_an_error_of_one_rank_is_one_of_all(
     assert [rank["unwritten"] for rank in found] == ["rank 1: no space left\non device"] * 2 + [None] * 2
 
 
+def test_gradients_are_of_the_type_of_their_parameters(tmp_path):
+    """What is bfloat16 sends half the bytes, so that fp16 saves none; other types are refused before anything runs."""
+
+    def recorded(dtype):
+        model = nn.Linear(8, 4).to(dtype)
+        optimizer = torch.optim.SGD(model.parameters(), 0.1)
+        with JobRecorder(model, tmp_path / str(dtype), batch=2, steps=1) as recorder:
+            for _ in range(ALL):
+                model(torch.ones(2, 8, dtype=dtype)).sum().backward()
+                optimizer.step()
+                recorder.step()
+        return open_trace(tmp_path / str(dtype) / "gradients").manifest.dtype
+
+    assert (recorded(torch.bfloat16), recorded(torch.float32)) == ("bf16", "fp32")
+    with pytest.raises(OptionError, match=r"is held in torch\.float64: the recorder takes"):
+        recorded(torch.float64)
+
+
+def test_a_parameter_without_elements_is_refused_before_anything_runs(tmp_path):
+    model = nn.Linear(8, 4)
+    model.nothing = nn.Parameter(torch.zeros(0, 3))
+    with pytest.raises(OptionError, match="the parameter nothing has no element"):
+        JobRecorder(model, tmp_path / "mine", batch=2)
+
+
+def test_an_optimizer_that_sends_parameters_is_no_compute(tmp_path):
+    class ZeroRedundancyOptimizer(torch.optim.SGD):
+        """Stands for PyTorch's, which needs a process group."""
+
+    model = Slow()
+    optimizer = ZeroRedundancyOptimizer(model.parameters(), 1e-3)
+    recorder = JobRecorder(model, tmp_path / "mine", batch=2, steps=1)
+    while recorder.steps_left:
+        train(model, optimizer, 0)
+        recorder.step()
+    with pytest.raises(S2SimError, match="ZeroRedundancyOptimizer sends parameters in its step"):
+        recorder.close()
+
+
 @pytest.mark.parametrize("given", [{"batch": 0}, {"batch": 1, "steps": 0}, {"batch": 1, "gradient_steps": 0}])
 def test_numbers_below_1_are_refused(tmp_path, given):
     with pytest.raises(OptionError, match="is less than 1"):
