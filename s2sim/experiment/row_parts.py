@@ -316,6 +316,6 @@ class Verdict(JsonForm):
     probability: float | None = None
     best_summary: str = ""  # What ``best`` does, in a line
     # How sure that is, in words; empty where no measured constants made it
-    sureness: str = field(default="", metadata=LEFT_OUT)
+    sureness: str = field(default="", compare=False, metadata=LEFT_OUT)
     # With which numbers of workers and which mini-batches reducers pay, where whole iterations were compared
     pays_over: tuple[CountPays, ...] = ()

@@ -1,7 +1,7 @@
 """The comparison of reducers: resolve the spec, record, predict, search for break-even, compare."""
 
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from math import ceil, log
 from typing import Any
@@ -23,14 +23,12 @@ from s2sim.experiment.row_parts import Alternative, Refused
 from s2sim.experiment.rows import Result, Row
 from s2sim.experiment.run_extrapolation import RunExtrapolation, extrapolate
 from s2sim.experiment.run_state import RunState, mark
-from s2sim.experiment.scenario.content_hash import hardware_inputs, run_content
+from s2sim.experiment.scenario.content_hash import make_provenance
 from s2sim.experiment.scenario.reducers import ReducerScenario, resolve_run, warn_of_later_options
 from s2sim.experiment.spec import RunSpec
 from s2sim.experiment.steps import add_step_rows
 from s2sim.experiment.timeline import Streams, Timeline, record_timeline
 from s2sim.experiment.verdict import VerdictContext, give_verdict, give_verdicts
-from s2sim.gradients.models import Model
-from s2sim.provenance import content_hash, run_record
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline
 from s2sim.topology.describe import summary_line
 from s2sim.units import format_number_of, format_seconds
@@ -266,7 +264,7 @@ def compare(
         library=scenario.library.option_string,
         gpu=scenario.gpu.name,
         machines=scenario.machines.text,
-        provenance=make_provenance(spec, scenario, extrapolation),
+        provenance=make_provenance(spec, scenario, None if extrapolation is None else extrapolation.sentence()),
         results=rows,
         verdict=next(each for each in verdicts if each.workers == state.largest),
         verdicts=verdicts,
@@ -381,35 +379,3 @@ def vary_rate(
             extrapolated=extrapolated,
         )
     return curves
-
-
-def make_provenance(spec: RunSpec, scenario: ReducerScenario, extrapolation: RunExtrapolation | None) -> dict[str, Any]:
-    """Return the run record: the origin of every number of a run."""
-    trace, target, model = scenario.trace, scenario.target, {}
-    if isinstance(target, Model):
-        table = target.table
-        record = {"sha256": content_hash(asdict(table)), "kind": table.kind, "source": table.source}
-        model = {"model": {"name": target.name, **record}}
-    return run_record(
-        spec={
-            **run_content(scenario, [scenario.ranks_of(count) for count in spec.workers]),
-            "steps": spec.steps,
-            "max_error": spec.max_error,
-        },
-        inputs={
-            **hardware_inputs(scenario.shape, scenario.library, scenario.gpu),
-            "trace": {
-                "name": trace.name,
-                "kind": trace.manifest.kind,
-                "sha256": content_hash(dict(trace.manifest.files)),
-            },
-            **model,
-            "seed": spec.seed,
-        },
-        named=spec.to_json(),
-        measured=["bytes", "error"],
-        assumed=[
-            "time: simulated on the topology above; encode and decode: bytes over memory bandwidth and launches",
-            *([] if extrapolation is None else [f"rows with a mark are {extrapolation.sentence()}"]),
-        ],
-    )

@@ -28,7 +28,7 @@ def test_each_is_what_it_says_and_nothing_else_is_called_so():
 def test_options_win_over_those_of_a_preset():
     assert make_reducer("mem-sgd:density=0.1") == make_reducer("topk:density=0.1,ef=true")
     assert make_reducer("mem-sgd:ef=false") == make_reducer("topk")
-    with pytest.raises(OptionError, match="topk has no option 'rows'"):
+    with pytest.raises(OptionError, match="mem-sgd has no option 'rows'"):
         make_reducer("mem-sgd:rows=3")
     with pytest.raises(UnknownNameError, match="did you mean 'mem-sgd'"):
         make_reducer("memsgd")

@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from s2sim.errors import OptionError
-from s2sim.experiment.run import make_provenance
+from s2sim.experiment.scenario.content_hash import make_provenance
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.files import data_directory

@@ -8,13 +8,13 @@ therefore counts.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import fields, is_dataclass
+from dataclasses import asdict, fields, is_dataclass
 from typing import TYPE_CHECKING, Any
 
 from s2sim.gradients.models import Model
 from s2sim.libraries.library import TIMING_OPTIONS, Library
 from s2sim.options import Size, Time, option_text
-from s2sim.provenance import content_hash
+from s2sim.provenance import content_hash, run_record
 from s2sim.topology.cluster import PLACEMENTS
 from s2sim.topology.fields import MACHINE_FIELDS
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from s2sim.collectives.timing.library_profile import LibraryProfile
     from s2sim.experiment.scenario.cluster import Scenario
     from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
+    from s2sim.experiment.spec import RunSpec
     from s2sim.gradients.synthetic import AnyTrace
     from s2sim.topology.hardware import Gpu
     from s2sim.topology.shape import ClusterShape
@@ -151,3 +152,35 @@ def run_content(scenario: ReducerScenario, workers: Sequence[int]) -> dict[str, 
             "multiprocessors": scenario.gpu.multiprocessors,
         }
     return content
+
+
+def make_provenance(spec: RunSpec, scenario: ReducerScenario, extrapolated: str | None) -> dict[str, Any]:
+    """Return the run record: the origin of every number of a run, and in words what is extrapolated."""
+    trace, target, model = scenario.trace, scenario.target, {}
+    if isinstance(target, Model):
+        table = target.table
+        record = {"sha256": content_hash(asdict(table)), "kind": table.kind, "source": table.source}
+        model = {"model": {"name": target.name, **record}}
+    return run_record(
+        spec={
+            **run_content(scenario, [scenario.ranks_of(count) for count in spec.workers]),
+            "steps": spec.steps,
+            "max_error": spec.max_error,
+        },
+        inputs={
+            **hardware_inputs(scenario.shape, scenario.library, scenario.gpu),
+            "trace": {
+                "name": trace.name,
+                "kind": trace.manifest.kind,
+                "sha256": content_hash(dict(trace.manifest.files)),
+            },
+            **model,
+            "seed": spec.seed,
+        },
+        named=spec.to_json(),
+        measured=["bytes", "error"],
+        assumed=[
+            "time: simulated on the topology above; encode and decode: bytes over memory bandwidth and launches",
+            *([] if extrapolated is None else [f"rows with a mark are {extrapolated}"]),
+        ],
+    )
