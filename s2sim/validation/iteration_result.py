@@ -13,7 +13,8 @@ from pydantic import Field
 from s2sim.errors import S2SimError
 from s2sim.experiment.json_form import JsonForm, ResultForm
 from s2sim.files import measured_folder
-from s2sim.validation.harness import MOST_LETTERS, Count, OrEmpty, read_index
+from s2sim.validation.harness import MOST_LETTERS, Count, Transport, read_index, word_of
+from s2sim.validation.node_files import names
 
 # Whole and sum of the parts differ by less in rows that can be judged.
 _MAX_APART = 0.08
@@ -22,7 +23,7 @@ _DENSE = ("dense", "none", "baseline", "allreduce")
 _MAX_MS = 1e9
 _Word = Annotated[str, Field(max_length=200)]
 _Known = Annotated[_Word, Field(min_length=1)]
-_Ms = OrEmpty[Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]]
+_Ms = Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)] | None
 FILE = "iterations.csv"
 
 
@@ -57,13 +58,14 @@ class MeasuredIterationRow:
     model: _Known
     reducer: _Known
     iteration_ms: Annotated[float, Field(gt=0, le=_MAX_MS, allow_inf_nan=False)]
-    overlap_kind: _Known  # ``none``, ``wfbp``, ``mg-wfbp``, ``ddp``, ``bytescheduler`` or ``unknown``
-    transport: _Word
+    # One of ``none``, ``wfbp``, ``mg-wfbp``, ``ddp``, ``bytescheduler`` or ``unknown``
+    overlap_kind: Annotated[_Known, word_of(names()["overlap"])]
+    transport: Transport = ""
     intra_interconnect: _Word = ""
-    nic_rate_gbps: OrEmpty[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] = None
-    n_params: OrEmpty[Annotated[int, Field(ge=1, le=10**13)]] = None
-    n_tensors: OrEmpty[Count] = None
-    batch_per_gpu: OrEmpty[Count] = None
+    nic_rate_gbps: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    n_params: Annotated[int, Field(ge=1, le=10**13)] | None = None
+    n_tensors: Count | None = None
+    batch_per_gpu: Count | None = None
     reducer_params: _Word = ""  # ``key=value;key=value`` or other words
     compute_ms: _Ms = None
     forward_ms: _Ms = None

@@ -16,7 +16,8 @@ from s2sim.errors import S2SimError
 from s2sim.files import data_directory
 from s2sim.libraries.constants import load_constants
 from s2sim.libraries.gloo import carrier
-from s2sim.validation.curve import Point, read_folder, resampled
+from s2sim.validation.curve import MeasuredMachine, Point, read_folder, resampled
+from s2sim.validation.harness import parse_row
 from s2sim.validation.validate_curves import CurvePredictor, run_validation
 from s2sim.validation.validate_iterations import validate_iterations
 
@@ -233,6 +234,43 @@ def test_an_algorithm_is_forced_where_a_collective_has_it(algorithm, collective,
 
 
 @pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        *(({name: text}, {}) for name in ("path", "min_channels", "qps", "p2p") for text in ("unknown", "N/A", "-")),
+        *(({"launch": text}, {"launch": ""}) for text in ("unknown", "?")),
+        ({"launch": "Node"}, {"launch": "node"}),
+        ({"quality": ""}, {}),
+        ({"quality": "unknown"}, {}),
+        ({"quality": "Suspect"}, {"quality": "suspect"}),
+        ({"doubt": "no"}, {}),
+        ({"doubt": "None"}, {}),
+        ({"algorithm": "Ring"}, {}),
+        ({"algorithm": "unknown"}, {"algorithm": ""}),
+        ({"algorithm": "NVLS-Tree"}, {"algorithm": "nvlstree"}),
+        ({"protocol": "simple"}, {"protocol": "Simple"}),
+        *(({"collective": text}, {}) for text in ("AllReduce", "all-reduce", "all_reduce_perf")),
+        ({"collective": "alltoall_perf", "algorithm": ""}, {"collective": "alltoall", "algorithm": ""}),
+        *(({"transport": text}, {}) for text in ("IB", "InfiniBand", "rdma", "IB-verbs")),
+        ({"transport": "RoCEv2"}, {"transport": "roce"}),
+        ({"transport": "Ethernet"}, {"transport": "tcp"}),
+        ({"transport": "unknown"}, {"transport": ""}),
+        ({"nvlink_domain_gpus": "n/a"}, {"nvlink_domain_gpus": ""}),
+        *(({"outlier_sizes_bytes": text}, {"outlier_sizes_bytes": "8 16"}) for text in ("8 16 ...", "8;16", "8, 16")),
+        ({"outlier_sizes_bytes": "..."}, {}),
+        ({"nics_per_node": "", "nic_rate_gbps": "unknown"}, {"nics_per_node": "0", "nic_rate_gbps": "0"}),
+    ],
+)
+def test_cells_are_read_as_people_write_them(written, meant):
+    assert parse_row(MeasuredMachine, row() | written) == parse_row(MeasuredMachine, row() | meant)
+
+
+def test_a_node_of_its_own_needs_no_interface(predicted_us):
+    cells = {"gpu_model": "A100", "gpus_per_node": "8", "nodes": "1", "nvlink_domain_gpus": "8", "ranks": "8"}
+    blank = {"nics_per_node": "", "nic_rate_gbps": "", "transport": ""}
+    assert predicted_us(MIB, **cells, **blank) == predicted_us(MIB, **cells, transport="none")
+
+
+@pytest.mark.parametrize(
     ("cells", "reason"),
     [
         ({"gpu_model": "TPU v4"}, "GPU 'TPU v4' is not in the hardware catalogue"),
@@ -240,6 +278,8 @@ def test_an_algorithm_is_forced_where_a_collective_has_it(algorithm, collective,
         ({"algorithm": "star"}, "algorithm 'star'"),
         ({"algorithm": "a" * 101}, "column algorithm: '" + "a" * 40 + "': string should have at most 100"),
         ({"nics_per_node": "0"}, "nics_per_node or nic_rate_gbps is 0"),
+        ({"nic_rate_gbps": ""}, "nics_per_node or nic_rate_gbps is 0 or not given"),
+        ({"collective": ""}, "column collective: ''"),
         ({"ranks": "1"}, "one rank has nothing to send"),
         ({"ranks": "5"}, "5 ranks do not fit on 2 nodes of 1 GPUs"),
         ({"nodes": "9999", "ranks": "9999"}, "takes too long"),
