@@ -16,6 +16,7 @@ from s2sim.errors import S2SimError
 from s2sim.files import data_directory
 from s2sim.libraries.constants import load_constants
 from s2sim.libraries.gloo import carrier
+from s2sim.traffic.log_table import hiccups
 from s2sim.validation.curve import MeasuredMachine, Point, read_folder, resampled
 from s2sim.validation.harness import parse_row
 from s2sim.validation.validate_curves import CurvePredictor, run_validation
@@ -123,6 +124,17 @@ def test_errors_are_those_computed_by_hand(folder):
     assert [group.name for group in result.by_source] == ["here", "there"]
     assert result.apart.doubtful.large.median == pytest.approx(math.log(5), abs=1e-6)
     assert result.apart.suspect.large.median == pytest.approx(math.log(7), abs=1e-6)
+
+
+def test_hiccups_of_the_public_index_are_those_by_its_rule():
+    public = [curve for curve in read_folder(data_directory("measured/curves")) if curve.machine is not None]
+    assert len(public) > 100
+    for curve in public:
+        sizes = [point.size_bytes for point in curve.points]
+        late = hiccups(sizes, [point.measured_s for point in curve.points])
+        assert [size for size, is_late in zip(sizes, late, strict=True) if is_late] == [
+            *curve.machine.outlier_sizes_bytes
+        ]
 
 
 def test_sizes_are_resampled_to_powers_of_two():
