@@ -115,19 +115,11 @@ def load_fields(path: Path, overrides: Sequence[str], tables: dict[str, Any] | N
 def _paths_of_other_transports(given: Mapping[str, Quantity]) -> Iterator[tuple[str, Quantity]]:
     """Yield the ways to interfaces that an override makes sockets, of which the file states another transport's."""
     for field, each in given.items():
-        path, transport = field.replace("transport", "path"), str(each.value)
+        path, usual = field.replace("transport", "path"), usual_path(str(each.value))
         stated = given.get(path, given.get("nic.path"))
-        if (
-            each.source != OVERRIDE
-            or not field.endswith("nic.transport")
-            or stated is None
-            or stated.source == OVERRIDE
-        ):
-            continue
-        if (usual := usual_path(transport)) not in ("switch", stated.value):
-            warn(
-                f"{field}={transport} carries what is in host memory, so {path}={usual}: give that too for another way"
-            )
+        is_asked = field.endswith("nic.transport") and each.source == OVERRIDE
+        if is_asked and stated and stated.source != OVERRIDE and usual not in ("switch", stated.value):
+            warn(f"{field}={each.value} carries what is in host memory, so {path}={usual}: give that too for another")
             yield path, Quantity(path, usual, "user", OVERRIDE)
 
 

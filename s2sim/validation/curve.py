@@ -1,8 +1,6 @@
 """Measured curves: the machine and collective of an index row, and times by size."""
 
-import math
 import re
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,10 +13,10 @@ from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand, all_to_all_demand, make_demand
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import S2SimError, suggest_nearest
-from s2sim.files import MAX_SHOWN_CHARACTERS, measured_folder, read_table
+from s2sim.files import measured_folder, read_table
 from s2sim.topology.shape import PATHS, usual_path
 from s2sim.validation.compare_log_result import LARGE_BYTES
-from s2sim.validation.harness import MAX_GPUS, Count, Transport, read_index, word_of
+from s2sim.validation.harness import MAX_GPUS, Count, Transport, parse_row, read_index, word_of
 from s2sim.validation.node_files import names
 
 _KINDS: dict[str, Kind] = names()["collective"]
@@ -29,9 +27,6 @@ _MAX_ROOTED = 2**10
 _Word = Annotated[str, Field(max_length=100)]
 _Known = Annotated[_Word, Field(min_length=1)]
 INDEX = "index.csv"
-_POINT_COLUMNS = ("size_bytes", "time_us")
-# Bytes, and seconds: what is beyond is a slip of the pen.
-_MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
 
 
 def collective_kind(machine: "MeasuredMachine") -> Kind:
@@ -190,30 +185,20 @@ def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
     return tuple(curves)
 
 
+@dataclass(frozen=True, slots=True)
+class _PointRow:
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
+
+    # What is beyond is a slip of the pen.
+    size_bytes: Annotated[float, Field(ge=0, le=2**46, multiple_of=1)]
+    time_us: Annotated[float, Field(ge=1e-6, le=1e12, allow_inf_nan=False)]
+
+
 def _points(path: Path) -> tuple[Point, ...]:
-    points = []
-    for number, cells in read_table(path, _POINT_COLUMNS, 2**20):
-        size, time_us = (_number(cells, column, f"{path.name}, row {number}") for column in _POINT_COLUMNS)
-        for column, able, what in (
-            ("size_bytes", size == int(size) and 0 <= size <= _MAX_SIZE_BYTES, "number of bytes"),
-            ("time_us", _MIN_S * 1e6 <= time_us <= _MAX_S * 1e6, "time in microseconds"),
-        ):
-            if not able:
-                shown = cells[column][:MAX_SHOWN_CHARACTERS]
-                raise S2SimError(f"{path.name}, row {number}, column {column}: {shown!r} is no {what}")
-        if size:
-            points.append(Point(int(size), time_us / 1e6))
-    if not points:
+    rows = [
+        parse_row(_PointRow, cells, f"{path.name}, row {number}")
+        for number, cells in read_table(path, ("size_bytes", "time_us"), 2**20)
+    ]
+    if not (points := [Point(int(row.size_bytes), row.time_us / 1e6) for row in rows if row.size_bytes]):
         raise S2SimError(f"{path.name} has no point: write a row for each size")
     return tuple(sorted(points, key=lambda point: point.size_bytes))
-
-
-def _number(cells: Mapping[str, str], column: str, where: str) -> float:
-    shown = f"{where}, column {column}: {cells[column][:MAX_SHOWN_CHARACTERS]!r}"
-    try:
-        value = float(cells[column])
-    except ValueError:
-        raise S2SimError(f"{shown} is not a number") from None
-    if not math.isfinite(value):
-        raise S2SimError(f"{shown} is not a finite number")
-    return value

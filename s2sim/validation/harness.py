@@ -52,12 +52,18 @@ Transport: TypeAlias = Annotated[
 _adapter_of = cache(TypeAdapter)
 
 
-def parse_row(row_type: type[_Row], cells: Mapping[str, str]) -> _Row:
-    """Return cells as a value; those of fields with a default are not given where they say that nothing is known."""
+def parse_row(row_type: type[_Row], cells: Mapping[str, str], where: str = "row") -> _Row:
+    """Return cells as a value; those of fields with a default are not given where they say that nothing is known.
+
+    `S2SimError` says what cannot be read, and ``where``.
+    """
     optional = {field.name for field in fields(row_type) if field.default is not MISSING}  # type: ignore[arg-type]
     given = {name: cell for name, cell in cells.items() if name not in optional or cell.lower() not in _NOT_KNOWN}
     adapter: TypeAdapter[_Row] = _adapter_of(row_type)  # type: ignore[arg-type]
-    return adapter.validate_python(given)
+    try:
+        return adapter.validate_python(given)
+    except ValidationError as error:
+        raise S2SimError(describe_problem(error, where, dict(cells))) from None
 
 
 def folder_name(folder: Path) -> str:
@@ -90,9 +96,9 @@ def read_index(
             yield cells | {"id": where}, None, f"column id: {name[:MAX_SHOWN_CHARACTERS]!r} {problem}"
             continue
         try:
-            yield cells, parse_row(row_type, cells), ""
-        except ValidationError as error:
-            yield cells, None, describe_problem(error, where, cells)
+            yield cells, parse_row(row_type, cells, where), ""
+        except S2SimError as error:
+            yield cells, None, str(error)
 
 
 def in_turn(results: Iterable[_Result], count: int, what: str, progress: ProgressWatcher) -> list[_Result]:

@@ -1,6 +1,5 @@
 """Measured training iterations: machine, model, reducer and times; and the errors of their predictions."""
 
-import math
 import re
 from dataclasses import dataclass
 from functools import partial
@@ -34,13 +33,8 @@ def time_in_notes_ms(notes: str, name: str) -> float | None:
     >>> time_in_notes_ms(notes, "step_ms"), time_in_notes_ms(notes, "norm_exchange_ms")
     (12.4, None)
     """
-    if (found := re.search(rf"\b{name}\s*=\s*([-+.\deE]+)", notes)) is None:
-        return None
-    try:
-        value = float(found[1])
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and 0 <= value <= _MAX_MS else None
+    found = re.search(rf"\b{name}\s*=\s*(\d{{1,9}}(?:\.\d*)?(?:e[-+]?\d)?)(?![\w.])", notes)
+    return None if found is None else float(found[1])
 
 
 @dataclass(frozen=True, slots=True)

@@ -316,14 +316,14 @@ def test_what_is_not_known_is_not_predicted(cells, reason, tmp_path):
     ("text", "reason"),
     [
         ("size_bytes,time_us\n8,1\n16,-2\n", "pair.csv, row 3, column time_us: '-2'"),
-        ("size_bytes,time_us\n8,1e-320\n", "row 2, column time_us: '1e-320' is no time"),
-        ("size_bytes,time_us\n8,nan\n", "row 2, column time_us: 'nan' is not a finite number"),
-        ("size_bytes,time_us\n8,\n", "row 2, column time_us: '' is not a number"),
+        ("size_bytes,time_us\n8,1e-320\n", "row 2, column time_us: '1e-320': input should be greater"),
+        ("size_bytes,time_us\n8,nan\n", "row 2, column time_us: 'nan': input should be a finite number"),
+        ("size_bytes,time_us\n8,\n", "row 2, column time_us: '': input should be a valid number"),
         ("size_bytes,time_us\n8\n", "row 2: it has 1 cells and the header 2 columns"),
         ("size_bytes,time_ms\n8,1\n", "no column 'time_us' (did you mean 'time_ms'?"),
         ("size_bytes," + "t" * 99 + "\n8,1\n", "(known: size_bytes, " + "t" * 40 + ")"),
         ("size_bytes,time_us\n", "has no point"),
-        ("size_bytes,time_us\n8.5,1\n", "column size_bytes: '8.5' is no number of bytes"),
+        ("size_bytes,time_us\n8.5,1\n", "column size_bytes: '8.5': input should be a multiple of 1"),
         ('size_bytes,time_us\n"8,1\n', "pair.csv, row 2"),
     ],
 )
