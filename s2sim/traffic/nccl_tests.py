@@ -54,11 +54,11 @@ def _group_figures(cells: dict[str, str]) -> tuple[float | None, float | None, t
     time_us, algbw, busbw = (number(cells[title]) for title in ("time", "algbw", "busbw"))
     if time_us is not None and time_us * _MICRO > MAX_S:
         raise S2SimError(f"a time of {cells['time']} us is more than a day: mend the line or take it out")
-    # Half of the last digit of each.
+    # Half of the last digit of each, and one per cent.
     off, bus_off = (0.5 * 0.1 ** len(cells[title].partition(".")[2]) for title in ("algbw", "busbw"))
     factors = None
     if algbw is not None and busbw is not None and algbw > off:
-        factors = (busbw - bus_off) / (algbw + off), (busbw + bus_off) / (algbw - off)
+        factors = 0.99 * (busbw - bus_off) / (algbw + off), 1.01 * (busbw + bus_off) / (algbw - off)
     return None if time_us is None else time_us * _MICRO, number(cells.get(_ERROR_TITLES, "n/a")), factors
 
 
