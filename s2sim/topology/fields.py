@@ -4,11 +4,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from s2sim.errors import TopologyError, suggest_nearest, unknown_name
+from s2sim.errors import TopologyError, suggest_nearest, unknown_name, warn
 from s2sim.files import data_directory, read_toml
 from s2sim.topology.kinds import KINDS
 from s2sim.topology.quantity import MAX_TEXT, Quantity, read_quantity
-from s2sim.topology.shape import PRICE_FIELDS
+from s2sim.topology.shape import PRICE_FIELDS, usual_path
 
 HARDWARE_FILE = "hardware.toml"
 
@@ -109,7 +109,18 @@ def load_fields(path: Path, overrides: Sequence[str], tables: dict[str, Any] | N
         is_count = plain_field(field, where, groups_given) in (*_NODE_COUNTS, *_COUNTS, "count")
         is_number = value.removeprefix("-").isdecimal() and len(value) <= MAX_TEXT
         given[field] = Quantity(field, int(value) if is_count and is_number else value, "user", OVERRIDE)
-    return given
+    return given | dict(_paths_of_other_transports(given))
+
+
+def _paths_of_other_transports(given: Mapping[str, Quantity]) -> Iterator[tuple[str, Quantity]]:
+    """Yield the ways to interfaces that an override makes sockets, of which the file states another transport's."""
+    for field, each in given.items():
+        path, usual = field.replace("transport", "path"), usual_path(str(each.value))
+        stated = given.get(path, given.get("nic.path"))
+        is_asked = field.endswith("nic.transport") and each.source == OVERRIDE
+        if is_asked and stated and stated.source != OVERRIDE and usual not in ("switch", stated.value):
+            warn(f"{field}={each.value} carries what is in host memory, so {path}={usual}: give that too for another")
+            yield path, Quantity(path, usual, "user", OVERRIDE)
 
 
 def _inherited_fields(tables: dict[str, Any], path: Path) -> dict[str, Quantity]:

@@ -27,6 +27,7 @@ from s2sim.topology.shape import (
     NamedLinks,
     NodeSpec,
     read_price,
+    usual_path,
 )
 
 if TYPE_CHECKING:
@@ -94,7 +95,8 @@ def _read_node(fields: FieldReader, count: int | None = None) -> NodeSpec:
         raise fields.error(f"nvlink.domain_nodes = {domain_nodes} has no effect without NVSwitches: leave it out")
     per_switch, uplink, bridge = _read_pcie_tree(fields, gpus, pcie)
     peer_to_peer = fields.text("pcie.peer_to_peer", "yes", ("yes", "no")) == "yes"
-    path = fields.text("nic.path", "switch", PATHS)
+    transport = fields.text("nic.transport", "", (*TRANSPORTS, ""))
+    path = fields.text("nic.path", usual_path(transport), PATHS)
     sockets, socket, memory = _read_host(fields, gpus, pcie, bridge, staged=not peer_to_peer or path == "staged")
     if (nic_Bps := fields.rate("nic.rate") or fields.rate("fabric.link.rate")) is None:
         raise fields.error("nic.rate is missing: write for example nic.rate = '100Gbps'")
@@ -109,7 +111,7 @@ def _read_node(fields: FieldReader, count: int | None = None) -> NodeSpec:
         nics=nics,
         nic=LinkSpec(nic_Bps, fields.latency("nic.latency")),
         nics_at_host=fields.text("nic.at", "switch", ("switch", "host")) == "host",
-        transport=fields.text("nic.transport", "", (*TRANSPORTS, "")) or None,
+        transport=transport or None,
         queue_pairs=fields.count("nic.queue_pairs") or 1,
         path=path,
         peer_to_peer=peer_to_peer,

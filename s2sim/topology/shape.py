@@ -7,6 +7,13 @@ from s2sim.topology.quantity import FieldReader, Quantity
 
 TRANSPORTS = ("ib-verbs", "roce", "slingshot", "efa", "tcpx", "tcpxo", "tcp")
 PATHS = ("switch", "host-bridge", "other-socket", "staged")
+_SOCKETS = ("tcp",)
+
+
+def usual_path(transport: str) -> str:
+    """Return the way from GPU to interface where none is stated: sockets carry what is in host memory."""
+    return "staged" if transport in _SOCKETS else "switch"
+
 
 MAX_MESHED = 512
 """GPUs that NVLinks without a switch may join; real ones join 8."""

@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True)
 class MeasuredRow:
@@ -22,6 +24,7 @@ class MeasuredRow:
     algorithm: str | None = None
     protocol: str | None = None
     channels: int | None = None
+    bus_factors: tuple[float, float] | None = None  # Between which busbw over algbw lies, by their digits
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +57,17 @@ class MeasuredTable:
     members: tuple[int, ...] = ()  # Numbers of its ranks in their job
 
     @property
+    def timed(self) -> tuple[MeasuredRow, ...]:
+        """Rows with bytes and a time."""
+        return tuple(row for row in self.rows if row.size_bytes and row.time_s)
+
+    @property
+    def hiccups(self) -> tuple[int, ...]:
+        """Lines of rows that a larger message was over 30 % faster than."""
+        late = hiccups([row.size_bytes for row in self.timed], [row.time_s for row in self.timed])
+        return tuple(row.line for row, is_late in zip(self.timed, late, strict=True) if is_late)
+
+    @property
     def hosts(self) -> int:
         """Hosts that are listed."""
         return len({device.host for device in self.devices})
@@ -64,6 +78,20 @@ class MeasuredTable:
         return tuple(dict.fromkeys(device.gpu for device in self.devices if device.gpu))
 
 
+def hiccups(sizes_bytes: Sequence[int], times_s: Sequence[float]) -> list[bool]:
+    """Return whether each message took over 30 % longer than a larger one, as indexes of measured curves have it.
+
+    >>> hiccups([8, 16, 16, 32], [1.0, 1.4, 0.5, 1.05])
+    [True, True, False, False]
+    """
+    order, times = np.argsort(sizes_bytes), np.asarray(times_s, np.float64)
+    least_s = np.append(np.minimum.accumulate(times[order][::-1])[::-1], np.inf)
+    larger = np.searchsorted(np.asarray(sizes_bytes)[order], sizes_bytes, side="right")
+    late: list[bool] = (times > _HICCUP * least_s[larger]).tolist()
+    return late
+
+
+_HICCUP = 1.3
 _NRANKS = re.compile(r"\bn[rR]anks (\d{1,8})\b")
 _CHANNELS = re.compile(r"\b(\d{1,8}) coll channels\b")
 # Names since 2.24, with the channels; before, numbers in the order of their enumerations.

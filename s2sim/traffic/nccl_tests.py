@@ -20,8 +20,8 @@ MAX_S = 86_400.0
 
 # The titles of each group of figures of a table; a group begins with its time, the first is out-of-place.
 _Columns = tuple[tuple[str, ...], ...]
-# Seconds, and how many values were wrong, of each group of a row; None where there is no number.
-_Figures = list[tuple[float | None, float | None]]
+# Seconds, how many values were wrong, and busbw over algbw, of each group of a row; None where there is no number.
+_Figures = list[tuple[float | None, float | None, tuple[float, float] | None]]
 
 
 def _read_columns(words: Sequence[str]) -> _Columns | None:
@@ -50,12 +50,16 @@ def _read_figures(columns: _Columns, cells: Sequence[str]) -> _Figures | None:
     return None
 
 
-def _group_figures(cells: dict[str, str]) -> tuple[float | None, float | None]:
-    # Bandwidths follow from sizes and times, but have to be numbers.
-    time_us, *_ = (number(cells[title]) for title in ("time", "algbw", "busbw"))
+def _group_figures(cells: dict[str, str]) -> tuple[float | None, float | None, tuple[float, float] | None]:
+    time_us, algbw, busbw = (number(cells[title]) for title in ("time", "algbw", "busbw"))
     if time_us is not None and time_us * _MICRO > MAX_S:
         raise S2SimError(f"a time of {cells['time']} us is more than a day: mend the line or take it out")
-    return None if time_us is None else time_us * _MICRO, number(cells.get(_ERROR_TITLES, "n/a"))
+    # Half of the last digit of each, and one per cent.
+    off, bus_off = (0.5 * 0.1 ** len(cells[title].partition(".")[2]) for title in ("algbw", "busbw"))
+    factors = None
+    if algbw is not None and busbw is not None and algbw > off:
+        factors = 0.99 * (busbw - bus_off) / (algbw + off), 1.01 * (busbw + bus_off) / (algbw - off)
+    return None if time_us is None else time_us * _MICRO, number(cells.get(_ERROR_TITLES, "n/a")), factors
 
 
 def _is_figure(text: str) -> bool:
@@ -275,7 +279,8 @@ class _LogReader:
         if figures is None or len(figures) <= self._group:
             self._unfinished.append(line)
         elif (time_s := figures[self._group][0]) is not None:
-            self._rows.append(MeasuredRow(line, size_bytes, time_s, figures[self._group][1]))
+            _, wrong, factors = figures[self._group]
+            self._rows.append(MeasuredRow(line, size_bytes, time_s, wrong, bus_factors=factors))
 
     def _close(self) -> None:
         """End the open table; its preamble holds for no other, unless it has no rows."""

@@ -33,7 +33,7 @@ from s2sim.traffic.nccl_tests import MAX_BYTES
 from s2sim.uncertainty.constant_fit import CalibrationPoint, CandidateSchedule, TermModel, candidate_of
 from s2sim.units import PS_PER_S, format_number_of
 from s2sim.validation.calibrate_spec import CalibrateSpec
-from s2sim.validation.compare_log import ChosenTables, choose_tables
+from s2sim.validation.compare_log import ChosenTables, check_bus_factors, choose_tables
 from s2sim.validation.compare_log_result import contradictions, table_notes
 
 # A schedule slower than the fastest by this factor is not the fastest with fitted constants either.
@@ -174,7 +174,7 @@ class LogMeasurements:
         """Yield what logs lack or what else to know of them; `OptionError` where they contradict a machine."""
         for of, table in ((chosen, table) for chosen in self.tables for table in chosen.tables):
             cluster = machine.cluster(of.workers)
-            for text in contradictions(table, of.workers, cluster):
+            for text in contradictions(of.kind, table, of.workers, cluster):
                 raise OptionError(f"{of.log}: {text}")
             found = table_notes(of.kind, of.workers, machine.library, table, cluster)
             yield from (f"{of.log}: {text}" for text in found)
@@ -223,14 +223,16 @@ def _choose_tables(spec: CalibrateSpec, tables: Sequence[MeasuredTable], log: st
     for each in found:
         if not 2 <= each.workers <= MAX_RANKS:
             raise OptionError(f"{log} is of {format_number_of(each.workers, 'rank')}: give logs of 2 to {MAX_RANKS}")
+        check_bus_factors(each)
     return found
 
 
 def _usable_rows(table: MeasuredTable) -> tuple[list[MeasuredRow], list[str]]:
-    able = [row for row in table.rows if 0 < row.size_bytes <= _MAX_SIZE_BYTES and 0 < row.time_s <= _MAX_S]
-    notes = []
+    able = [row for row in table.timed if row.size_bytes <= _MAX_SIZE_BYTES and row.time_s <= _MAX_S]
+    notes, late = [], table.hiccups
     if unable := len(table.rows) - len(able):
         notes.append(f"{format_number_of(unable, 'row')} left out: no bytes, no time, or beyond reason")
+    able = [row for row in able if row.line not in late]
     if len(sizes := sorted({row.size_bytes for row in able})) > _MAX_SIZES:
         taken = {sizes[round(place * (len(sizes) - 1) / (_MAX_SIZES - 1))] for place in range(_MAX_SIZES)}
         able = [row for row in able if row.size_bytes in taken]

@@ -108,11 +108,30 @@ def choose_tables(
     return ChosenTables(origin, known, workers, chosen)
 
 
+def check_bus_factors(chosen: ChosenTables) -> None:
+    """Refuse tables of which most rows print another ratio of busbw and algbw than that of their collective."""
+    own = bus_factor(chosen.kind, chosen.workers)
+    # Old versions print the same bandwidth twice of what gathers or scatters.
+    old = [("all_gather", 1.0), ("reduce_scatter", 1.0)]
+    factors = [*((kind, bus_factor(kind, chosen.workers)) for kind in KINDS), *old]
+    for table in chosen.tables if chosen.workers > 1 else ():
+        printed = [row.bus_factors for row in table.rows if row.bus_factors]
+        fit = [[kind for kind, factor in factors if low <= factor <= high] for low, high in printed]
+        unlike = [kinds for kinds in fit if chosen.kind not in kinds]
+        if 2 * len(unlike) > len(fit):
+            others = [kind for kind in min(unlike, key=len) if kind != "barrier"]
+            raise OptionError(
+                f"{chosen.log}: busbw of the table at line {table.line} is not {own:.3g} times algbw, as of "
+                f"{chosen.kind} over {chosen.workers} ranks: what ran is {' or '.join(others) or 'over other ranks'}"
+            )
+
+
 def compare_log(
     spec: CollectiveSpec, chosen: ChosenTables, progress: ProgressWatcher = SILENT
 ) -> compare_log_result.LogComparisonResult:
     """Return simulated beside measured times at tables' sizes; `S2SimError` for what cannot run, or without rows."""
-    found = [(row, table) for table in chosen.tables for row in table.rows if row.size_bytes and row.time_s]
+    check_bus_factors(chosen)
+    found = [(row, table) for table in chosen.tables for row in table.timed]
     nothing = S2SimError(f"{chosen.log}: nothing to compare, no row has bytes and times above zero on both sides")
     if not found:
         raise nothing

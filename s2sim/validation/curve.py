@@ -1,7 +1,6 @@
 """Measured curves: the machine and collective of an index row, and times by size."""
 
-import math
-from collections.abc import Mapping
+import re
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,9 +13,10 @@ from s2sim.collectives import Kind
 from s2sim.collectives.schedules.demand import Demand, all_to_all_demand, make_demand
 from s2sim.collectives.timing.timer import AUTO
 from s2sim.errors import S2SimError, suggest_nearest
-from s2sim.files import MAX_SHOWN_CHARACTERS, measured_folder, read_table
+from s2sim.files import measured_folder, read_table
+from s2sim.topology.shape import PATHS, usual_path
 from s2sim.validation.compare_log_result import LARGE_BYTES
-from s2sim.validation.harness import MAX_GPUS, Count, OrEmpty, read_index
+from s2sim.validation.harness import MAX_GPUS, Count, Transport, parse_row, read_index, word_of
 from s2sim.validation.node_files import names
 
 _KINDS: dict[str, Kind] = names()["collective"]
@@ -27,9 +27,6 @@ _MAX_ROOTED = 2**10
 _Word = Annotated[str, Field(max_length=100)]
 _Known = Annotated[_Word, Field(min_length=1)]
 INDEX = "index.csv"
-_POINT_COLUMNS = ("size_bytes", "time_us")
-# Bytes, and seconds: what is beyond is a slip of the pen.
-_MAX_SIZE_BYTES, _MIN_S, _MAX_S = 2**46, 1e-12, 1e6
 
 
 def collective_kind(machine: "MeasuredMachine") -> Kind:
@@ -65,6 +62,11 @@ def demand_of_row(machine: "MeasuredMachine", kind: Kind, size_bytes: int) -> De
     return all_to_all_demand(sizes if machine.collective == "gather" else sizes.T, 1)
 
 
+def _sizes(cell: str) -> list[str]:
+    """Return sizes that commas, semicolons or spaces part; dots behind the last stand for some that are not listed."""
+    return re.findall(r"[^\s,;]+", cell.rstrip(" .…"))
+
+
 @dataclass(frozen=True, slots=True)
 class MeasuredMachine:
     """One row of an index: a machine by its metadata, and its collective; empty: not known; other columns: ignored."""
@@ -77,33 +79,44 @@ class MeasuredMachine:
     nodes: Count
     ranks: Count
     intra_interconnect: str
-    nics_per_node: Annotated[int, Field(ge=0, le=MAX_GPUS)]
-    nic_rate_gbps: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)]
+    collective: Annotated[_Known, word_of(_KINDS, {f"{name}_perf": name for name in _KINDS})]
     # From here to ``doubt`` an index has to have the columns, with or without something in them
-    collective: _Known = "all_reduce"
-    outlier_sizes_bytes: Annotated[
-        tuple[int, ...], BeforeValidator(lambda value: value.split() if isinstance(value, str) else value)
-    ] = ()
-    quality: Literal["good", "suspect"] = "good"
+    nics_per_node: Annotated[int, Field(ge=0, le=MAX_GPUS)] = 0
+    nic_rate_gbps: Annotated[float, Field(ge=0, le=1e6, allow_inf_nan=False)] = 0.0
+    outlier_sizes_bytes: Annotated[tuple[int, ...], BeforeValidator(_sizes)] = ()
+    quality: Annotated[Literal["good", "suspect"], word_of(("good", "suspect"))] = "good"
     system: _Word = ""  # Curves of one count as one source
-    launch: Literal["", "gpu", "node"] = "gpu"
-    algorithm: _Word = ""
-    nvlink_domain_gpus: OrEmpty[Annotated[int, Field(ge=0, le=MAX_GPUS)]] = None
-    transport: _Word = ""
-    doubt: str = ""  # Why times cannot follow from this row
-    protocol: _Word = ""  # What the library was set to, as ``min_channels``
+    launch: Annotated[Literal["", "gpu", "node"], word_of(("gpu", "node"))] = ""
+    algorithm: Annotated[_Word, word_of(_ALGORITHMS)] = ""
+    nvlink_domain_gpus: Annotated[int, Field(ge=0, le=MAX_GPUS)] | None = None
+    transport: Transport = ""
+    doubt: Annotated[str, word_of((), {"no": "", "none": ""})] = ""  # Why times cannot follow from this row
+    # protocol, min_channels: what the library was set to
+    protocol: Annotated[_Word, word_of(("LL", "LL128", "Simple"))] = ""
     nccl_version: str = ""
     date: str = ""
-    min_channels: OrEmpty[Annotated[int, Field(ge=1, le=2**10)]] = None
-    qps: OrEmpty[Annotated[int, Field(ge=1, le=2**10)]] = None
-    path: _Word = ""
-    p2p: str = ""
+    min_channels: Annotated[int, Field(ge=1, le=2**10)] | None = None
+    qps: Annotated[int, Field(ge=1, le=2**10)] | None = None
+    path: Annotated[_Word, word_of(PATHS)] = ""
+    p2p: Annotated[str, word_of(("yes", "no"))] = ""
+    gdr: Annotated[str, word_of(("yes", "no"))] = ""
     source_url: str = ""
 
     @property
     def source(self) -> str:
         """Whose voice the curve is."""
         return self.system or self.id
+
+    @property
+    def nic_path(self) -> str:
+        """The way from GPU to interface: as stated, else through host memory without GPUDirect, else by a switch."""
+        usual = "switch" if self.in_host_memory else usual_path(self.transport)
+        return self.path or ("staged" if self.gdr == "no" else usual)
+
+    @property
+    def in_host_memory(self) -> bool:
+        """Whether buffers are those of hosts, without GPUs."""
+        return self.gpu_model.lower().startswith("none")
 
     @property
     def has_nvswitch(self) -> bool:
@@ -172,30 +185,20 @@ def read_folder(folder: Path) -> tuple[MeasuredCurve, ...]:
     return tuple(curves)
 
 
+@dataclass(frozen=True, slots=True)
+class _PointRow:
+    __pydantic_config__: ClassVar[dict[str, str]] = {"extra": "ignore"}
+
+    # What is beyond is a slip of the pen.
+    size_bytes: Annotated[float, Field(ge=0, le=2**46, multiple_of=1)]
+    time_us: Annotated[float, Field(ge=1e-6, le=1e12, allow_inf_nan=False)]
+
+
 def _points(path: Path) -> tuple[Point, ...]:
-    points = []
-    for number, cells in read_table(path, _POINT_COLUMNS, 2**20):
-        size, time_us = (_number(cells, column, f"{path.name}, row {number}") for column in _POINT_COLUMNS)
-        for column, able, what in (
-            ("size_bytes", size == int(size) and 0 <= size <= _MAX_SIZE_BYTES, "number of bytes"),
-            ("time_us", _MIN_S * 1e6 <= time_us <= _MAX_S * 1e6, "time in microseconds"),
-        ):
-            if not able:
-                shown = cells[column][:MAX_SHOWN_CHARACTERS]
-                raise S2SimError(f"{path.name}, row {number}, column {column}: {shown!r} is no {what}")
-        if size:
-            points.append(Point(int(size), time_us / 1e6))
-    if not points:
+    rows = [
+        parse_row(_PointRow, cells, f"{path.name}, row {number}")
+        for number, cells in read_table(path, ("size_bytes", "time_us"), 2**20)
+    ]
+    if not (points := [Point(int(row.size_bytes), row.time_us / 1e6) for row in rows if row.size_bytes]):
         raise S2SimError(f"{path.name} has no point: write a row for each size")
     return tuple(sorted(points, key=lambda point: point.size_bytes))
-
-
-def _number(cells: Mapping[str, str], column: str, where: str) -> float:
-    shown = f"{where}, column {column}: {cells[column][:MAX_SHOWN_CHARACTERS]!r}"
-    try:
-        value = float(cells[column])
-    except ValueError:
-        raise S2SimError(f"{shown} is not a number") from None
-    if not math.isfinite(value):
-        raise S2SimError(f"{shown} is not a finite number")
-    return value

@@ -22,8 +22,9 @@ from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.files import StrictFields, data_directory, read_bytes, read_text, replace_file, validated
 from s2sim.uncertainty import interval
 from s2sim.uncertainty.constant_fit import clear_constant_cache
+from s2sim.units import format_number_of
 from s2sim.validation import validate_curves
-from s2sim.validation.curve import MeasuredCurve, MeasuredMachine, read_folder, resampled, resolve_curves_folder
+from s2sim.validation.curve import MeasuredCurve, MeasuredMachine, Point, read_folder, resampled, resolve_curves_folder
 from s2sim.validation.curve_result import CurveErrors, Parameter, ValidationResult, score_curve
 from s2sim.validation.harness import in_turn
 
@@ -121,7 +122,7 @@ def error_samples(curves: Iterable[CurveErrors], *, doubtful: bool) -> tuple[int
     return tuple(samples)
 
 
-SIZES_BYTES = tuple(2**power for power in range(3, 31))
+SIZES_BYTES = tuple(2**power for power in range(3, 36))
 """Sizes at which set-ups are predicted; between them a time is on the line through both in logarithms."""
 
 # What is written beside a set-up after it was measured.
@@ -131,7 +132,7 @@ _Times = tuple[Annotated[float, Field(ge=0, allow_inf_nan=False)], ...]
 
 @dataclass(frozen=True, slots=True)
 class SealedCurve:
-    """Seconds predicted of one set-up at `SIZES_BYTES`, and their bands; or why there are none."""
+    """Seconds predicted of one set-up at the first of `SIZES_BYTES`, and their bands; or why there are none."""
 
     id: str
     set_up: dict[str, Any]  # As its row gave it
@@ -139,6 +140,12 @@ class SealedCurve:
     low_s: _Times = ()
     high_s: _Times = ()
     reason: str | None = None
+
+    def points_of(self, curve: MeasuredCurve) -> tuple[Point, ...]:
+        """Return the resampled points of a curve between the smallest and the largest sealed size."""
+        sizes = SIZES_BYTES[: len(self.predicted_s)]
+        points = resampled(curve.points, curve.machine.outlier_sizes_bytes if curve.machine else ())
+        return tuple(point for point in points if sizes and sizes[0] <= point.size_bytes <= sizes[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -204,8 +211,10 @@ def score_sealed(folder: str | None, file: Path) -> ValidationResult:
     known = {curve.id: curve for curve in sealed.curves}
     curves = read_folder(path)
     found = [_scored(curve, known.get(curve.id)) for curve in curves]
-    note = f"predicted on {sealed.date} UTC by version {sealed.version}, SHA-256 {sealed.sha256}"
-    return replace(validate_curves.result_of_curves(path, curves, found), notes=(note,))
+    notes = [f"predicted on {sealed.date} UTC by version {sealed.version}, SHA-256 {sealed.sha256}"]
+    if beyond := sum(each.n_points - len(each.points) for each in found if each.predicted):
+        notes.append(f"{format_number_of(beyond, 'point')} left out: smaller or larger than the sizes that were sealed")
+    return replace(validate_curves.result_of_curves(path, curves, found), notes=tuple(notes))
 
 
 def _scored(curve: MeasuredCurve, sealed: SealedCurve | None) -> CurveErrors:
@@ -214,14 +223,13 @@ def _scored(curve: MeasuredCurve, sealed: SealedCurve | None) -> CurveErrors:
     if sealed is None or sealed.reason is not None:
         return validate_curves.unpredicted_curve(curve, "it was not sealed" if sealed is None else f"{sealed.reason}")
     now = json.loads(json.dumps(_set_up(curve.machine)))
-    if changed := [name for name, value in now.items() if sealed.set_up.get(name) != value]:
+    if changed := [name for name, value in sealed.set_up.items() if now.get(name) != value]:
         reason = f"its row was changed after it was sealed: {', '.join(changed)}"
         return validate_curves.unpredicted_curve(curve, reason)
-    points = resampled(curve.points, curve.machine.outlier_sizes_bytes)
-    points = tuple(point for point in points if SIZES_BYTES[0] <= point.size_bytes <= SIZES_BYTES[-1])
-    sizes = [point.size_bytes for point in points]
+    points = sealed.points_of(curve)
+    at = np.log(SIZES_BYTES[: len(sealed.predicted_s)])
     predicted_s, low_s, high_s = (
-        np.exp(np.interp(np.log(sizes), np.log(SIZES_BYTES), np.log(np.maximum(each, 1e-12)))).tolist()
+        np.exp(np.interp(np.log([point.size_bytes for point in points]), at, np.log(np.maximum(each, 1e-12)))).tolist()
         for each in (sealed.predicted_s, sealed.low_s, sealed.high_s)
     )
     pairs = [replace(point, predicted_s=time_s) for point, time_s in zip(points, predicted_s, strict=True)]

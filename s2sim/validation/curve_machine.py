@@ -24,12 +24,11 @@ from s2sim.topology.quantity import Quantity
 from s2sim.topology.read_file import parse_shape
 from s2sim.topology.shape import MAX_MESHED, ClusterShape
 from s2sim.validation.curve import MeasuredMachine
+from s2sim.validation.node_files import names
 
 MESH, SWITCH, RACK = "mesh", "switch", "rack"
 # Most GPUs that bridges or boards of processors join with the links of the GPU.
 _MAX_BRIDGED = 4
-# Transports of indexes, by their names in topologies.
-_TRANSPORTS = {"": "ib-verbs", "verbs": "ib-verbs"}
 _MAX_IN_A_SOCKET = 4
 # Simulating more takes longer than people wait for a curve.
 _MAX_RANKS = 2**13
@@ -125,7 +124,7 @@ def intra_node_fields(machine: MeasuredMachine, gpu: GpuLinks, board: NvlinkBoar
 
 def machine_library(machine: MeasuredMachine) -> LibraryProfile:
     """Return a machine's library: NCCL, of its date if no version is told, RCCL of AMD's GPUs, MPI or Gloo of hosts."""
-    if machine.gpu_model.lower().startswith("none"):
+    if machine.in_host_memory:
         return HostLibraryProfile("gloo" if "gloo" in machine.nccl_version.lower() else "mpi")
     library = usual_library(machine.gpu_model)
     known = load_constants(library).tables["protocol"]
@@ -194,7 +193,7 @@ def _pcie(
     no_peers = not switched and (machine.p2p == "no" or "no p2p" in text)
     if no_peers:
         fields.append(Quantity("pcie.peer_to_peer", "no", "user", "index"))
-    if no_peers or (machine.ranks > gpus and machine.path == "staged"):
+    if no_peers or (machine.ranks > gpus and machine.nic_path == "staged"):
         fields.append(links["memory"].of("pcie.memory.rate"))
         # GPUs in use are those of the first sockets.
         sockets = 2 if "two sockets" in text or machine.gpus_per_node > _MAX_IN_A_SOCKET else 1
@@ -211,7 +210,7 @@ def _network(machine: MeasuredMachine, gpu: GpuLinks, gpus: int, nics: int, join
     if network is None:
         raise S2SimError(f"several nodes over the transport {machine.transport!r}, which is not in the catalogue")
     if not machine.nics_per_node or not machine.nic_rate_gbps:
-        raise S2SimError("several nodes, and nics_per_node or nic_rate_gbps is 0")
+        raise S2SimError("several nodes, and nics_per_node or nic_rate_gbps is 0 or not given")
     count = min(nics, gpus) if nics % gpus else nics
     together = nics / count
     nodes = -(-machine.ranks // gpus)
@@ -219,10 +218,10 @@ def _network(machine: MeasuredMachine, gpu: GpuLinks, gpus: int, nics: int, join
     switches = 1 if nodes <= int(network.nodes_below_a_switch.value) else 2
     link_ns = float(str(network.link.value).removesuffix("ns"))
     # Past a Grace, which NVLink-C2C joins to the GPU, no host bridge is in the way.
-    past_grace = gpu.pcie is None and machine.path == "host-bridge"
+    past_grace = gpu.pcie is None and machine.nic_path == "host-bridge"
     return [
-        Quantity("nic.transport", _TRANSPORTS.get(machine.transport, machine.transport), "user", "index"),
-        Quantity("nic.path", "switch" if past_grace else machine.path or "switch", "user", "index"),
+        Quantity("nic.transport", names()["network"].get(machine.transport, machine.transport), "user", "index"),
+        Quantity("nic.path", "switch" if past_grace else machine.nic_path, "user", "index"),
         Quantity("nic.count", count, "user", "index"),
         Quantity("nic.queue_pairs", machine.qps or 1, "user", "index"),
         Quantity("nic.rate", f"{machine.nic_rate_gbps * together:.9g}Gbps", "user", "index"),

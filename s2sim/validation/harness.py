@@ -1,8 +1,10 @@
 """What validations of curves and of iterations share: reading an index, predicting row by row, and statistics."""
 
 import hashlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import fields
+import re
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import MISSING, fields
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, TypeAlias, TypeVar
 
@@ -13,6 +15,8 @@ from s2sim.errors import S2SimError
 from s2sim.experiment.progress import ProgressWatcher
 from s2sim.files import MAX_SHOWN_CHARACTERS, data_directory, describe_problem, read_bytes, read_table
 from s2sim.provenance import run_record
+from s2sim.topology.shape import TRANSPORTS
+from s2sim.validation.node_files import names
 
 _Row = TypeVar("_Row")
 _Result = TypeVar("_Result")
@@ -25,8 +29,41 @@ NOT_YET = "interrupted before it was its turn"
 
 _MOST_ROWS, MAX_GPUS = 4096, 2**24
 Count: TypeAlias = Annotated[int, Field(ge=1, le=MAX_GPUS)]
-OrEmpty: TypeAlias = Annotated[_Row | None, BeforeValidator(lambda value: None if value == "" else value)]
-"""A cell of a table that may be empty, which is None."""
+# What people write where they do not know.
+_NOT_KNOWN = ("", "unknown", "not known", "n/a", "na", "-", "?")
+
+
+def normalise_name(name: str) -> str:
+    """Return a name in lower case, letters and digits alone, such as resnet50 of ResNet-50."""
+    return re.sub(r"[^a-z0-9]", "", name.lower())
+
+
+def word_of(known: Collection[str], others: Mapping[str, str] = {}) -> BeforeValidator:
+    """Return what makes a cell the known word of its letters and digits, or the one that another word stands for."""
+    by_letters = {normalise_name(word): meant for word, meant in [*others.items(), *zip(known, known, strict=True)]}
+    return BeforeValidator(lambda cell: cell if cell in known else by_letters.get(normalise_name(cell), cell))
+
+
+Transport: TypeAlias = Annotated[
+    str, Field(max_length=100), word_of(("none", "verbs", *TRANSPORTS), names()["network"] | {"": ""})
+]
+"""What joins nodes, by its name in topologies; ``none`` for nothing, ``verbs`` for one of two, empty if not known."""
+
+_adapter_of = cache(TypeAdapter)
+
+
+def parse_row(row_type: type[_Row], cells: Mapping[str, str], where: str = "row") -> _Row:
+    """Return cells as a value; those of fields with a default are not given where they say that nothing is known.
+
+    `S2SimError` says what cannot be read, and ``where``.
+    """
+    optional = {field.name for field in fields(row_type) if field.default is not MISSING}  # type: ignore[arg-type]
+    given = {name: cell for name, cell in cells.items() if name not in optional or cell.lower() not in _NOT_KNOWN}
+    adapter: TypeAdapter[_Row] = _adapter_of(row_type)  # type: ignore[arg-type]
+    try:
+        return adapter.validate_python(given)
+    except ValidationError as error:
+        raise S2SimError(describe_problem(error, where, dict(cells))) from None
 
 
 def folder_name(folder: Path) -> str:
@@ -41,16 +78,15 @@ def read_index(
 ) -> Iterator[tuple[dict[str, str], _Row | None, str]]:
     """Yield each row of a CSV file as cells and as a value, or with None and its problem.
 
-    Columns of ``row_type``, a dataclass with an ``id``, are required up to ``last``. A row whose id an earlier one has,
-    or for which ``is_name`` is false (``no_name`` is the message), has its place for an id. `S2SimError` if the file
-    cannot be read or has no row.
+    Columns of ``row_type``, a dataclass with an ``id``, are required up to ``last``, see `parse_row`. A row whose id an
+    earlier one has, or for which ``is_name`` is false (``no_name`` is the message), has its place for an id.
+    `S2SimError` if the file cannot be read or has no row.
     """
     columns = [field.name for field in fields(row_type)]  # type: ignore[arg-type]
     if not (rows := read_table(path, columns[: columns.index(last) + 1])):
         raise S2SimError(f"{path} has no row: write one for each {each}")
     if len(rows) > _MOST_ROWS:
         raise S2SimError(f"{path} has {len(rows)} rows, more than {_MOST_ROWS}: split the folder")
-    adapter = TypeAdapter(row_type)
     numbers: dict[str, int] = {}
     for number, cells in rows:
         name, where = cells["id"], f"{path.name}, row {number}"
@@ -60,9 +96,9 @@ def read_index(
             yield cells | {"id": where}, None, f"column id: {name[:MAX_SHOWN_CHARACTERS]!r} {problem}"
             continue
         try:
-            yield cells, adapter.validate_python(cells), ""
-        except ValidationError as error:
-            yield cells, None, describe_problem(error, where, cells)
+            yield cells, parse_row(row_type, cells, where), ""
+        except S2SimError as error:
+            yield cells, None, str(error)
 
 
 def in_turn(results: Iterable[_Result], count: int, what: str, progress: ProgressWatcher) -> list[_Result]:

@@ -164,6 +164,7 @@ def _machine(path: Path, facts: NodeFacts, gpu: str, transport: str | None) -> M
         nodes=2 if count else 1,
         ranks=2,
         intra_interconnect="PCIe",
+        collective="all_reduce",
         nics_per_node=count,
         nic_rate_gbps=sum(rates_Gbps) / count if count else 0.0,
         nvlink_domain_gpus=1,

@@ -26,8 +26,8 @@ from s2sim.reducers.registry import REDUCERS, reducer_names, resolved_options
 from s2sim.simulation.device import Compute
 from s2sim.topology.hardware import load_gpu
 from s2sim.validation.curve import MeasuredMachine
+from s2sim.validation.harness import normalise_name
 from s2sim.validation.iteration_result import MeasuredIterationRow, parse_params
-from s2sim.validation.node_files import names
 
 # Shortest name of a reducer that other names may begin with.
 _MIN_LETTERS = 4
@@ -77,11 +77,6 @@ def software_of(source: str) -> Software:
             return Software(int(cells["year"]), read_version(cells["nccl"]) or newest_version(cells["year"]))
     year = re.search(r"\b(19|20)\d\d\b", source)
     return Software(int(year[0]) if year else None, newest_version(source))
-
-
-def normalise_name(name: str) -> str:
-    """Return a name in lower case, letters and digits alone, such as resnet50 of ResNet-50."""
-    return re.sub(r"[^a-z0-9]", "", name.lower())
 
 
 def option_string_of(row: MeasuredIterationRow, elements: int) -> str:
@@ -185,7 +180,6 @@ def row_machine(row: MeasuredIterationRow) -> MeasuredMachine:
         raise S2SimError(f"{row.workers} workers are more than {_MAX_WORKERS}, which takes too long")
     several = row.workers > gpus
     able = _NO_PEERS.search(row.gpu) is None
-    transport = _transport(row) if several else _NONE
     inside = row.intra_interconnect.lower()
     two_sockets = gpus >= _TWO_SOCKETS and "pcie" in inside and "socket" not in inside
     on_cube_mesh = "nvlink" in inside and "no nvlink" not in inside and _ON_CUBE_MESH.search(row.gpu) is not None
@@ -197,23 +191,22 @@ def row_machine(row: MeasuredIterationRow) -> MeasuredMachine:
         gpus_per_node=gpus,
         nodes=-(-row.workers // gpus),
         ranks=row.workers,
+        collective="all_reduce",
         intra_interconnect=f"{row.intra_interconnect}{', two sockets' * two_sockets}",
         nics_per_node=1 if several else 0,
         nic_rate_gbps=(row.nic_rate_gbps or 0.0) if several else 0.0,
         system=row.system or row.source,
         # None for what the catalogue says.
         nvlink_domain_gpus=_CUBE_MESH if on_cube_mesh and 1 < gpus <= _CUBE_MESH else None,
-        transport=transport,
-        # The kernel's sockets read and write host memory.
-        path="staged" if several and (transport == "tcp" or not able) else "",
+        transport=_transport(row) if several else _NONE,
         p2p="" if able and reach else "no",
+        gdr="" if able else "no",
     )
 
 
 def _transport(row: MeasuredIterationRow) -> str:
-    if (given := row.transport.lower()) not in ("", _NONE):
-        found: str = names()["network"].get(given, given)
-        return found
+    if row.transport not in ("", _NONE):
+        return row.transport
     if row.nic_rate_gbps is None:
         raise S2SimError("several nodes, and neither transport nor nic_rate_gbps is given")
     return "tcp" if row.nic_rate_gbps <= _ETHERNET_GBPS else "ib-verbs"

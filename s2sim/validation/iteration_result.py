@@ -1,6 +1,5 @@
 """Measured training iterations: machine, model, reducer and times; and the errors of their predictions."""
 
-import math
 import re
 from dataclasses import dataclass
 from functools import partial
@@ -13,7 +12,8 @@ from pydantic import Field
 from s2sim.errors import S2SimError
 from s2sim.experiment.json_form import JsonForm, ResultForm
 from s2sim.files import measured_folder
-from s2sim.validation.harness import MOST_LETTERS, Count, OrEmpty, read_index
+from s2sim.validation.harness import MOST_LETTERS, Count, Transport, read_index, word_of
+from s2sim.validation.node_files import names
 
 # Whole and sum of the parts differ by less in rows that can be judged.
 _MAX_APART = 0.08
@@ -22,7 +22,7 @@ _DENSE = ("dense", "none", "baseline", "allreduce")
 _MAX_MS = 1e9
 _Word = Annotated[str, Field(max_length=200)]
 _Known = Annotated[_Word, Field(min_length=1)]
-_Ms = OrEmpty[Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)]]
+_Ms = Annotated[float, Field(ge=0, le=_MAX_MS, allow_inf_nan=False)] | None
 FILE = "iterations.csv"
 
 
@@ -33,13 +33,8 @@ def time_in_notes_ms(notes: str, name: str) -> float | None:
     >>> time_in_notes_ms(notes, "step_ms"), time_in_notes_ms(notes, "norm_exchange_ms")
     (12.4, None)
     """
-    if (found := re.search(rf"\b{name}\s*=\s*([-+.\deE]+)", notes)) is None:
-        return None
-    try:
-        value = float(found[1])
-    except ValueError:
-        return None
-    return value if math.isfinite(value) and 0 <= value <= _MAX_MS else None
+    found = re.search(rf"\b{name}\s*=\s*(\d{{1,9}}(?:\.\d*)?(?:e[-+]?\d)?)(?![\w.])", notes)
+    return None if found is None else float(found[1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +52,14 @@ class MeasuredIterationRow:
     model: _Known
     reducer: _Known
     iteration_ms: Annotated[float, Field(gt=0, le=_MAX_MS, allow_inf_nan=False)]
-    overlap_kind: _Known  # ``none``, ``wfbp``, ``mg-wfbp``, ``ddp``, ``bytescheduler`` or ``unknown``
-    transport: _Word
+    # One of ``none``, ``wfbp``, ``mg-wfbp``, ``ddp``, ``bytescheduler`` or ``unknown``
+    overlap_kind: Annotated[_Known, word_of(names()["overlap"])]
+    transport: Transport = ""
     intra_interconnect: _Word = ""
-    nic_rate_gbps: OrEmpty[Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]] = None
-    n_params: OrEmpty[Annotated[int, Field(ge=1, le=10**13)]] = None
-    n_tensors: OrEmpty[Count] = None
-    batch_per_gpu: OrEmpty[Count] = None
+    nic_rate_gbps: Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)] | None = None
+    n_params: Annotated[int, Field(ge=1, le=10**13)] | None = None
+    n_tensors: Count | None = None
+    batch_per_gpu: Count | None = None
     reducer_params: _Word = ""  # ``key=value;key=value`` or other words
     compute_ms: _Ms = None
     forward_ms: _Ms = None

@@ -90,8 +90,10 @@ def likely_error_source(machine: MeasuredMachine, large: float | None, small: fl
         reasons.append("switches that reduce (NVLS) reach another share of the rate than others of their generation")
     if large is not None and large < -_LARGE_ERROR:
         several = machine.nodes > 1
-        if several and machine.path in ("host-bridge", "staged"):
-            reasons.append(f"what the way between GPU and interface ({machine.path}) forwards is a share of its class")
+        if several and machine.nic_path in ("host-bridge", "staged"):
+            reasons.append(
+                f"what the way between GPU and interface ({machine.nic_path}) forwards is a share of its class"
+            )
         if machine.p2p == "no":
             reasons.append("copies through host memory between GPUs of a node are a share of their class")
         if several and all_reduces and not machine.algorithm:

@@ -3,15 +3,20 @@
 import json
 import random
 import tomllib
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 
 import pytest
 
 from s2sim.cli.main import main
+from s2sim.collectives.schedules.demand import bus_factor
 from s2sim.errors import S2SimError
+from s2sim.traffic.nccl_tests import parse_nccl_tests
+from s2sim.traffic.size_sweep import time_sizes
+from s2sim.traffic.spec import CollectiveSpec
 from s2sim.validation.calibrate import run_calibration
 from s2sim.validation.calibrate_runs import read_runs
 from s2sim.validation.calibrate_spec import CalibrateSpec
+from s2sim.validation.compare_log import check_bus_factors, choose_tables
 
 MACHINE = ("--topology", "dgx-h100")
 SIZES = ("16B", "64KiB", "1MiB", "16MiB", "1GiB")
@@ -166,7 +171,7 @@ node-a:1:2 [0] NCCL INFO Connected all rings
 SILENT = """
 node.gpus = 1
 nic.count = 1
-nic.rate = "100Gbps"
+nic.rate = "800Gbps"
 fabric.kind = "single-switch"
 """
 
@@ -227,6 +232,83 @@ def test_what_a_log_says_of_itself_is_noted(log, s2sim):
     assert code == 0
     assert "a.log: line 6 measured sums that came out wrong" in notes
     assert "a.log: the table at line 3 does not say how many ranks ran and is taken for 2" in notes
+
+
+def rows_of(kind, workers, times_us):
+    """Return rows of a table of some collective, bandwidths as nccl-tests prints them."""
+    bandwidths = {size: size / time / 1e3 for size, time in times_us.items()}
+    factor = bus_factor(kind, workers)
+    return "".join(
+        f"{size} 0 float sum -1 {times_us[size]:.2f} {algbw:.2f} {algbw * factor:.2f} 0\n"
+        for size, algbw in bandwidths.items()
+    )
+
+
+@pytest.fixture
+def as_simulated(log):
+    """Return what writes a log of eight GPUs with s2sim's own times, some of them longer by a factor."""
+    sizes = [2**power for power in (3, 10, 13, 16, 20, 23, 26, 30)]
+    found = time_sizes(CollectiveSpec("dgx-h100", "all_reduce", 8, sizes[-1], library="nccl"), sizes)[0]
+    ranks = "".join(f"#  Rank  {rank} Pid 3 on node-a device {rank} [0x2b] NVIDIA H100\n" for rank in range(2, 8))
+    head = LOG.replace("NCCL version", f"{ranks}NCCL version").partition("    65536 ")[0]
+
+    def write(longer=(), kind="all_reduce", factor=1.0):
+        times_us = {each.size_bytes: each.time_s * 1e6 * factor for each in found}
+        log.write_text(head + rows_of(kind, 8, times_us | {size: 20 * times_us[size] for size in longer}))
+
+    return write
+
+
+def test_a_hiccup_moves_no_constant_and_is_named(as_simulated, log, s2sim):
+    results = []
+    for longer in ((), (2**23,), (2**3, 2**16)):
+        as_simulated(longer)
+        result = run_calibration(topology="dgx-h100", logs=(str(log),))
+        assert len(result.points) == 8 - len(longer)
+        notes = [note for note in result.notes if "over 30 % longer than a larger message" in note]
+        assert len(notes) == bool(longer)
+        results.append({each.name: each.fitted for each in result.constants})
+    for found in results[1:]:
+        assert found == {name: pytest.approx(results[0][name], rel=0.02) for name in found}
+    as_simulated((2**23,))
+    _, out, _ = s2sim("collective", "log", "a.log", *MACHINE, "--library", "nccl", "--json", "-")
+    compared = json.loads(out)
+    assert len(compared["rows"]) == 8
+    assert any("line 18 took over 30 % longer" in note for note in compared["notes"])
+
+
+def test_times_that_no_cluster_reaches_and_another_collectives_bandwidths_are_refused(as_simulated, fails, s2sim):
+    asked = ("a.log", *MACHINE)
+    as_simulated(factor=1e-3)
+    assert "and the cluster takes" in fails("dev", "calibrate", *asked)
+    notes = json.loads(s2sim("collective", "log", *asked, "--json", "-")[1])["notes"]
+    assert any("its times are in other units, or its links are faster" in note for note in notes)
+    as_simulated(kind="all_gather")
+    for command in (("dev", "calibrate"), ("collective", "log")):
+        error = fails(*command, *asked)
+        assert "is not 1.75 times algbw, as of all_reduce over 8 ranks: what ran" in error
+        assert "what ran is all_gather or reduce_scatter or all_to_all" in error
+
+
+@pytest.mark.parametrize(
+    ("printed", "kind", "workers", "refused"),
+    [
+        (("all_reduce", 8), "all_reduce", 8, False),
+        (("all_reduce", 16), "all_reduce", 8, True),
+        (("all_reduce", 2), "all_reduce", 8, True),
+        (("broadcast", 8), "all_gather", 8, False),  # As old versions print it
+        (("broadcast", 8), "all_to_all", 8, True),
+        (("reduce", 8), "broadcast", 3, False),
+        (("all_gather", 128), "all_gather", 256, False),  # They differ by less than rows may be off
+        (("all_gather", 8), "reduce_scatter", 8, False),
+    ],
+)
+def test_bandwidths_are_those_of_the_collective_and_its_ranks(printed, kind, workers, refused):
+    head = LOG.splitlines()[5]
+    text = f"{head.partition('#wrong')[0]}#wrong\n" + rows_of(*printed, {8: 12.0, 2**20: 30.0, 2**30: 5e3})
+    chosen = choose_tables(parse_nccl_tests(text, "a.log"), "a.log", kind, workers)
+    with pytest.raises(S2SimError, match="what ran is") if refused else nullcontext():
+        check_bus_factors(chosen)
 
 
 def test_constants_that_predict_sizes_left_out_worse_than_the_shipped_are_noted(log):

@@ -103,7 +103,10 @@ def test_one_process_queues_the_calls_of_all_its_gpus():
 def test_sockets_of_an_interface_carry_so_much_and_no_more(rate, expected_Bps):
     constants = load_constants("nccl")
     cluster = build_cluster(
-        load_shape("dgx-a100", [f"nic.rate={rate}", "nic.transport=tcp", "node.gpus=1", "nic.count=1"]), 2
+        load_shape(
+            "dgx-a100", [f"nic.rate={rate}", "nic.transport=tcp", "nic.path=switch", "node.gpus=1", "nic.count=1"]
+        ),
+        2,
     )
     found = Timer(cluster, profile=NcclProfile("nccl")).time(Demand("send_recv", (1 << 28,) * 2, 4))
     share = constants["network.tcp.share"] * constants["path.switch.share"]

@@ -144,7 +144,7 @@ def timed_with(algorithm, kind, size_bytes, cluster, protocol):
         (16, "spread", "all_to_all", 1 << 24, "Simple"),
     ],
 )
-@pytest.mark.parametrize("overrides", [(), ("nic.transport=tcp",)], ids=["", "tcp"])
+@pytest.mark.parametrize("overrides", [(), ("nic.transport=tcp", "nic.path=staged")], ids=["", "tcp"])
 def test_other_constants_are_arithmetic_on_terms(
     workers, algorithm, kind, size_bytes, protocol, overrides, monkeypatch
 ):

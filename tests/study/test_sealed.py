@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import asdict, replace
 
 import pytest
 
@@ -59,6 +60,26 @@ def test_measured_since_they_are_compared_with_what_was_sealed(sealed):
     measure(folder, "b", (MIB, 1.0))
     assert "abacus" in score_sealed(str(folder), file).curves[1].reason
     assert f"SHA-256 {read_sealed(file).sha256}" in result.notes[0]
+    assert result.notes[1] == "1 point left out: smaller or larger than the sizes that were sealed"
+
+
+def test_large_messages_are_sealed_and_files_of_fewer_sizes_and_columns_still_hold(sealed):
+    folder, file = sealed
+    assert SIZES_BYTES[-1] > 2**34
+    found = read_sealed(file)
+    first = found.curves[0]
+    times_us = [1e6 * time_s for time_s in first.predicted_s]
+    measure(folder, "a", (2**34, times_us[31]), (2**30, times_us[27]))
+    (large,) = [curve for curve in score_sealed(str(folder), file).curves if curve.id == "a"]
+    assert [point.size_bytes for point in large.points] == [2**30, 2**34]
+    assert large.median_abs_log_error_large == pytest.approx(0, abs=1e-9)
+    shorter = {name: getattr(first, name)[:28] for name in ("predicted_s", "low_s", "high_s")}
+    set_up = {name: value for name, value in first.set_up.items() if name != "gdr"}
+    old = replace(found, curves=(replace(first, set_up=set_up, **shorter), *found.curves[1:]))
+    file.write_text(json.dumps(asdict(replace(old, sha256=old.digest()))))
+    result = score_sealed(str(folder), file)
+    assert [point.size_bytes for point in result.curves[0].points] == [2**30]
+    assert "1 point left out" in result.notes[1]
 
 
 def test_between_sealed_sizes_a_time_is_on_the_line(sealed):

@@ -16,7 +16,9 @@ from s2sim.errors import S2SimError
 from s2sim.files import data_directory
 from s2sim.libraries.constants import load_constants
 from s2sim.libraries.gloo import carrier
-from s2sim.validation.curve import Point, read_folder, resampled
+from s2sim.traffic.log_table import hiccups
+from s2sim.validation.curve import MeasuredMachine, Point, read_folder, resampled
+from s2sim.validation.harness import parse_row
 from s2sim.validation.validate_curves import CurvePredictor, run_validation
 from s2sim.validation.validate_iterations import validate_iterations
 
@@ -122,6 +124,17 @@ def test_errors_are_those_computed_by_hand(folder):
     assert [group.name for group in result.by_source] == ["here", "there"]
     assert result.apart.doubtful.large.median == pytest.approx(math.log(5), abs=1e-6)
     assert result.apart.suspect.large.median == pytest.approx(math.log(7), abs=1e-6)
+
+
+def test_hiccups_of_the_public_index_are_those_by_its_rule():
+    public = [curve for curve in read_folder(data_directory("measured/curves")) if curve.machine is not None]
+    assert len(public) > 100
+    for curve in public:
+        sizes = [point.size_bytes for point in curve.points]
+        late = hiccups(sizes, [point.measured_s for point in curve.points])
+        assert [size for size, is_late in zip(sizes, late, strict=True) if is_late] == [
+            *curve.machine.outlier_sizes_bytes
+        ]
 
 
 def test_sizes_are_resampled_to_powers_of_two():
@@ -233,6 +246,43 @@ def test_an_algorithm_is_forced_where_a_collective_has_it(algorithm, collective,
 
 
 @pytest.mark.parametrize(
+    ("written", "meant"),
+    [
+        *(({name: text}, {}) for name in ("path", "min_channels", "qps", "p2p") for text in ("unknown", "N/A", "-")),
+        *(({"launch": text}, {"launch": ""}) for text in ("unknown", "?")),
+        ({"launch": "Node"}, {"launch": "node"}),
+        ({"quality": ""}, {}),
+        ({"quality": "unknown"}, {}),
+        ({"quality": "Suspect"}, {"quality": "suspect"}),
+        ({"doubt": "no"}, {}),
+        ({"doubt": "None"}, {}),
+        ({"algorithm": "Ring"}, {}),
+        ({"algorithm": "unknown"}, {"algorithm": ""}),
+        ({"algorithm": "NVLS-Tree"}, {"algorithm": "nvlstree"}),
+        ({"protocol": "simple"}, {"protocol": "Simple"}),
+        *(({"collective": text}, {}) for text in ("AllReduce", "all-reduce", "all_reduce_perf")),
+        ({"collective": "alltoall_perf", "algorithm": ""}, {"collective": "alltoall", "algorithm": ""}),
+        *(({"transport": text}, {}) for text in ("IB", "InfiniBand", "rdma", "IB-verbs")),
+        ({"transport": "RoCEv2"}, {"transport": "roce"}),
+        ({"transport": "Ethernet"}, {"transport": "tcp"}),
+        ({"transport": "unknown"}, {"transport": ""}),
+        ({"nvlink_domain_gpus": "n/a"}, {"nvlink_domain_gpus": ""}),
+        *(({"outlier_sizes_bytes": text}, {"outlier_sizes_bytes": "8 16"}) for text in ("8 16 ...", "8;16", "8, 16")),
+        ({"outlier_sizes_bytes": "..."}, {}),
+        ({"nics_per_node": "", "nic_rate_gbps": "unknown"}, {"nics_per_node": "0", "nic_rate_gbps": "0"}),
+    ],
+)
+def test_cells_are_read_as_people_write_them(written, meant):
+    assert parse_row(MeasuredMachine, row() | written) == parse_row(MeasuredMachine, row() | meant)
+
+
+def test_a_node_of_its_own_needs_no_interface(predicted_us):
+    cells = {"gpu_model": "A100", "gpus_per_node": "8", "nodes": "1", "nvlink_domain_gpus": "8", "ranks": "8"}
+    blank = {"nics_per_node": "", "nic_rate_gbps": "", "transport": ""}
+    assert predicted_us(MIB, **cells, **blank) == predicted_us(MIB, **cells, transport="none")
+
+
+@pytest.mark.parametrize(
     ("cells", "reason"),
     [
         ({"gpu_model": "TPU v4"}, "GPU 'TPU v4' is not in the hardware catalogue"),
@@ -240,6 +290,8 @@ def test_an_algorithm_is_forced_where_a_collective_has_it(algorithm, collective,
         ({"algorithm": "star"}, "algorithm 'star'"),
         ({"algorithm": "a" * 101}, "column algorithm: '" + "a" * 40 + "': string should have at most 100"),
         ({"nics_per_node": "0"}, "nics_per_node or nic_rate_gbps is 0"),
+        ({"nic_rate_gbps": ""}, "nics_per_node or nic_rate_gbps is 0 or not given"),
+        ({"collective": ""}, "column collective: ''"),
         ({"ranks": "1"}, "one rank has nothing to send"),
         ({"ranks": "5"}, "5 ranks do not fit on 2 nodes of 1 GPUs"),
         ({"nodes": "9999", "ranks": "9999"}, "takes too long"),
@@ -264,14 +316,14 @@ def test_what_is_not_known_is_not_predicted(cells, reason, tmp_path):
     ("text", "reason"),
     [
         ("size_bytes,time_us\n8,1\n16,-2\n", "pair.csv, row 3, column time_us: '-2'"),
-        ("size_bytes,time_us\n8,1e-320\n", "row 2, column time_us: '1e-320' is no time"),
-        ("size_bytes,time_us\n8,nan\n", "row 2, column time_us: 'nan' is not a finite number"),
-        ("size_bytes,time_us\n8,\n", "row 2, column time_us: '' is not a number"),
+        ("size_bytes,time_us\n8,1e-320\n", "row 2, column time_us: '1e-320': input should be greater"),
+        ("size_bytes,time_us\n8,nan\n", "row 2, column time_us: 'nan': input should be a finite number"),
+        ("size_bytes,time_us\n8,\n", "row 2, column time_us: '': input should be a valid number"),
         ("size_bytes,time_us\n8\n", "row 2: it has 1 cells and the header 2 columns"),
         ("size_bytes,time_ms\n8,1\n", "no column 'time_us' (did you mean 'time_ms'?"),
         ("size_bytes," + "t" * 99 + "\n8,1\n", "(known: size_bytes, " + "t" * 40 + ")"),
         ("size_bytes,time_us\n", "has no point"),
-        ("size_bytes,time_us\n8.5,1\n", "column size_bytes: '8.5' is no number of bytes"),
+        ("size_bytes,time_us\n8.5,1\n", "column size_bytes: '8.5': input should be a multiple of 1"),
         ('size_bytes,time_us\n"8,1\n', "pair.csv, row 2"),
     ],
 )

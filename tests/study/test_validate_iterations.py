@@ -94,26 +94,34 @@ def test_copying_back_counts_to_a_quick_exchange_where_it_is_not_told_apart(tmp_
 @pytest.mark.parametrize(
     ("cells", "p2p", "path"),
     [
-        ({"gpu": "V100", "gpus_per_node": "4", "workers": "4", "intra_interconnect": "PCIe3"}, "", ""),
-        ({"gpu": "V100", "gpus_per_node": "8", "workers": "8", "intra_interconnect": "PCIe3"}, "no", ""),
-        ({"gpu": "V100", "gpus_per_node": "8", "workers": "8", "intra_interconnect": "NVLink2"}, "", ""),
-        ({"gpu": "K80", "gpus_per_node": "2", "workers": "2", "intra_interconnect": "PCIe3"}, "no", ""),
-        ({"gpu": "K80", "gpus_per_node": "2", "workers": "2", "intra_interconnect": "PCIe3 switch"}, "", ""),
-        ({"gpu": "RTX 2080 Ti (not stated)", "gpus_per_node": "2", "workers": "2"}, "no", ""),
+        ({"gpu": "V100", "gpus_per_node": "4", "workers": "4", "intra_interconnect": "PCIe3"}, "", "switch"),
+        ({"gpu": "V100", "gpus_per_node": "8", "workers": "8", "intra_interconnect": "PCIe3"}, "no", "switch"),
+        ({"gpu": "V100", "gpus_per_node": "8", "workers": "8", "intra_interconnect": "NVLink2"}, "", "switch"),
+        ({"gpu": "K80", "gpus_per_node": "2", "workers": "2", "intra_interconnect": "PCIe3"}, "no", "switch"),
+        ({"gpu": "K80", "gpus_per_node": "2", "workers": "2", "intra_interconnect": "PCIe3 switch"}, "", "switch"),
+        ({"gpu": "RTX 2080 Ti (not stated)", "gpus_per_node": "2", "workers": "2"}, "no", "staged"),
         ({"gpu": "RTX 2080 Ti", "gpus_per_node": "4", "workers": "8", "transport": "ib-verbs"}, "no", "staged"),
-        ({"gpu": "V100", "transport": "ib-verbs"}, "", ""),
+        ({"gpu": "V100", "transport": "ib-verbs"}, "", "switch"),
         ({"gpu": "V100", "transport": "tcp"}, "", "staged"),
     ],
 )
 def test_which_memory_is_reached_follows_from_card_and_host(tmp_path, cells, p2p, path):
     machine = row_machine(only_row(tmp_path, **cells))
-    assert (machine.p2p, machine.path) == (p2p, path)
+    assert (machine.p2p, machine.nic_path) == (p2p, path)
 
 
 def test_slow_networks_without_a_transport_are_those_of_the_kernel(tmp_path):
     assert row_machine(only_row(tmp_path, transport="", nic_rate_gbps="1")).transport == "tcp"
     assert row_machine(only_row(tmp_path, transport="", nic_rate_gbps="100")).transport == "ib-verbs"
     assert row_machine(only_row(tmp_path, transport="RDMA", nic_rate_gbps="100")).transport == "ib-verbs"
+    assert row_machine(only_row(tmp_path, transport="RoCEv2", nic_rate_gbps="100")).transport == "roce"
+
+
+def test_cells_that_say_that_nothing_is_known_are_empty(tmp_path):
+    unknown = dict.fromkeys(("transport", "nic_rate_gbps", "comm_ms", "n_tensors", "system"), "unknown")
+    assert only_row(tmp_path, **unknown) == only_row(tmp_path, **dict.fromkeys(unknown, ""))
+    assert only_row(tmp_path, overlap_kind="MG-WFBP").overlap_kind == "mg-wfbp"
+    assert only_row(tmp_path, model="unknown").model == "unknown"
 
 
 @pytest.mark.slow

@@ -1,17 +1,17 @@
 """From a row of an index to a cluster: boards, bridges, islands, spread ranks."""
 
 import pytest
-from pydantic import TypeAdapter
 
 from s2sim.topology.cluster import build_cluster
 from s2sim.validation.curve import MeasuredMachine
 from s2sim.validation.curve_machine import machine_shape
+from s2sim.validation.harness import parse_row
 
 from .validation_folder import row
 
 
 def node_of(**cells):
-    machine = TypeAdapter(MeasuredMachine).validate_python(row(algorithm="", **cells))
+    machine = parse_row(MeasuredMachine, row(algorithm="", **cells))
     shape = machine_shape(machine)
     cluster = build_cluster(shape, machine.ranks)
     return shape.nodes[0], cluster
@@ -103,6 +103,25 @@ def test_a_rack_is_one_domain_of_its_nodes(domain, a_node, nodes, domain_nodes):
     )
     assert (node.gpus, node.domain_nodes) == (a_node, domain_nodes)
     assert cluster.over_nvlink([0], [a_node * nodes - 1]).all()
+
+
+@pytest.mark.parametrize(
+    ("cells", "path"),
+    [
+        ({}, "switch"),
+        ({"path": "host-bridge"}, "host-bridge"),
+        ({"gdr": "no"}, "staged"),
+        ({"gdr": "No", "path": "unknown"}, "staged"),
+        ({"gdr": "yes"}, "switch"),
+        ({"transport": "tcp"}, "staged"),
+        ({"transport": "Ethernet"}, "staged"),
+        ({"transport": "tcp", "path": "switch"}, "switch"),
+        ({"gpu_model": "none (CPU buffers)", "transport": "tcp"}, "switch"),
+    ],
+)
+def test_without_gpudirect_messages_pass_host_memory_unless_the_row_says_otherwise(cells, path):
+    node, _ = node_of(**{"gpu_model": "A10"} | cells)
+    assert node.path == path
 
 
 def test_processors_that_nvlink_joins_need_no_pcie():

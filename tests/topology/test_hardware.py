@@ -1,10 +1,13 @@
 """The hardware catalogue."""
 
+from contextlib import nullcontext
+
 import pytest
 
-from s2sim.errors import TopologyError, UnitError, UnknownNameError
+from s2sim.errors import S2SimWarning, TopologyError, UnitError, UnknownNameError
 from s2sim.topology.hardware import find_gpu_links, gpu_links, load_gpu, read_hardware, shipped_tables
 from s2sim.topology.read_file import PARTS, find_part, list_parts, load_shape
+from s2sim.topology.shape import TRANSPORTS, usual_path
 from s2sim.units import parse_rate_Bps, parse_size_bytes, parse_time_ps, parse_work_rate_per_s
 
 
@@ -110,6 +113,36 @@ def test_what_people_write_is_one_gpu_or_none(written, name):
 def test_no_gpu_may_have_a_remark():
     for written in ("none", "none (CPU buffers)"):
         assert find_gpu_links(written).names == ("none",)
+
+
+def test_what_does_not_reach_gpu_memory_is_staged_where_no_path_is_stated(tmp_path):
+    tables = shipped_tables()
+    for name in TRANSPORTS:
+        reached = tables.part("transport", name).value("gpu_memory") == "yes"
+        assert usual_path(name) == ("switch" if reached else "staged")
+    text = '[node]\ngpus = 1\n[nic]\nrate = "1Gbps"\ntransport = "TCP"\n[fabric]\nkind = "single-switch"\n'
+    for transport in ("tcp", "roce"):
+        (tmp_path / "hosts.toml").write_text(text.replace("TCP", transport))
+        assert load_shape(tmp_path / "hosts.toml").nodes[0].path == usual_path(transport)
+
+
+@pytest.mark.parametrize(
+    ("topology", "overrides", "path", "warned"),
+    [
+        ("dgx-a100", ["nic.transport=tcp"], "staged", True),
+        ("dgx-a100", ["nic.transport=tcp", "nic.path=switch"], "switch", False),
+        ("dgx-a100", ["nic.transport=tcp", "nic.path=staged"], "staged", False),
+        ("dgx-a100", ["nic.transport=roce"], "switch", False),
+        ("tcp-10g", ["nic.transport=tcp"], "staged", False),
+        ("tcp-10g", ["nic.transport=roce"], "staged", False),
+    ],
+)
+def test_an_override_with_sockets_takes_the_path_along_unless_that_is_given_too(topology, overrides, path, warned):
+    warns = pytest.warns(S2SimWarning, match="nic.transport=tcp carries what is in host memory, so nic.path=staged")
+    with warns if warned else nullcontext():
+        shape = load_shape(topology, overrides)
+    assert [node.path for node in shape.nodes] == [path]
+    assert [each.value for each in shape.quantities if each.field == "nic.path"] == [path]
 
 
 def test_a_gpu_is_like_another_and_what_stands_alone_has_its_tables_origin(tmp_path):
