@@ -135,6 +135,9 @@ class NcclProfile(messages.ConstantsProfile):
             direct &= all(spec.path == "switch" and (past_processors or spec.pcie is not None) for spec in specs)
         known = [name for name in self.protocol_names if constants.has(name, self.version) and name not in off]
         known = [name for name in known if not constants[f"protocol.{name}.ways"] or direct]
+        lacks = ["without"] if constants.has("LL128-untested", self.version) else ["without", "untested"]
+        gpu, values = cluster.shape.gpu, constants.values
+        known = [name for name in known if all(gpu not in values[f"protocol.{name}.{each}"] for each in lacks)]
         return sorted(known, key=lambda name: constants[f"protocol.{name}.share"])
 
     def _tree_pieces(self, protocol: str, demand: Demand, cluster: Cluster) -> int:

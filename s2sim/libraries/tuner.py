@@ -5,7 +5,7 @@ corrects trees by a table. So it may choose what is slower.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, floor, inf, log2
@@ -26,8 +26,6 @@ _SINGLE = ("hopper", "blackwell")
 _DOUBLED_GBPS, _SINGLE_BELOW_GBPS, _FEW_CHANNELS = 25, 50, 4
 # Before, trees were for all buffers up to one size.
 _ESTIMATES_SINCE = read_version("2.5")
-# Rings with at least that many bytes a channel and rank take longer with plain data, most before Ampere.
-_LONG_BYTES, _LONGER, _LONGER_BEFORE_AMPERE = 64, 1.4, 1.9
 _COUNTED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 
@@ -35,7 +33,8 @@ _COUNTED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 def _tables(version: Version) -> Mapping[str, Any]:
     tables = read_toml(data_directory("libraries") / "nccl-tuner.toml", S2SimError)
     for older in tables.pop("before"):
-        if version and version < read_version(older.pop("version")):
+        # Without a patch, a version is the last of its minor one.
+        if version and version < read_version(older.pop("version"))[: len(version)]:
             tables = merge_tables(tables, older)
     return tables
 
@@ -73,7 +72,7 @@ class ChannelGraph:
     @property
     def links(self) -> str:
         """The table of the links inside a node."""
-        return "nvlink" if self.linked else "pcie"
+        return "nvlink" if self.linked and self.ranks > self.nodes else "pcie"
 
     @property
     def place(self) -> int:
@@ -173,46 +172,57 @@ def _nvls_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand) -> 
 
 def _tree_us(tables: Mapping[str, Any], graph: ChannelGraph, size_bytes: int, protocol: str) -> float:
     own, place, channels = tables["generation"][graph.generation], graph.place, graph.channels
-    rate = min(0.92 * channels * (graph.tree if graph.nodes <= 2 else graph.between), channels * own["tree"][place])
+    rate = min(channels * (graph.tree if graph.nodes <= 2 else graph.between), own["most"])
+    rate = min(0.92 * rate, channels * own["tree"][place])
     if protocol == "LL":
         rate = min(rate / 3.8, _most_ll(tables, graph))
     elif protocol == "LL128":
         rate = min(rate * (7 / 9 if graph.nodes == 1 else 120 / 128), channels * own["tree-LL128"][place])
-    base_us, hop_us, network_us = (
-        tables[section]["tree"][PROTOCOLS.index(protocol)] for section in ("base", graph.links, "network")
-    )
-    latency_us = base_us + 2 * ((graph.ranks // graph.nodes - 1) * hop_us + graph.rounds * network_us)
-    corrections, doublings = tables["correction"][protocol], max(0, floor(log2(max(1, size_bytes) / 64)))
-    correction = corrections[doublings] if doublings < len(corrections) else 1.0
-    return float(latency_us + _us(size_bytes, rate * 0.5 * correction))
+    base_us, network_us = (tables[section]["tree"][PROTOCOLS.index(protocol)] for section in ("base", "network"))
+    hops_us = (graph.ranks // graph.nodes - 1) * _link_us(tables, graph, "tree", protocol) + graph.rounds * network_us
+    correction = _correction(tables["correction"][protocol], size_bytes)
+    return float(base_us + 2 * hops_us + _us(size_bytes, rate * 0.5 * correction))
 
 
 def _ring_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand, protocol: str) -> float:
     which, ranks, nodes, size_bytes = PROTOCOLS.index(protocol), graph.ranks, graph.nodes, demand.buffer_bytes
-    own, network = tables["generation"][graph.generation], tables["network"]
-    rate = graph.channels * graph.inside
+    own, ring, network = tables["generation"][graph.generation], tables["ring"], tables["network"]
+    rate = min(graph.channels * graph.inside, own["most"])
     if protocol == "LL":
-        rate = min(_most_ll(tables, graph), 0.5 * rate)
+        rate = min(_most_ll(tables, graph), ring["LL"][nodes == 1 and demand.kind not in ("all_reduce", "reduce")] * rate)
     elif protocol == "LL128":
-        rate = min(0.92 * rate, graph.channels * own["ring-LL128"][graph.place])
-    base_us, link_us = tables["base"]["ring"][which], tables[graph.links]["ring"][which]
+        rate *= ring["LL128-alone"] if ranks == nodes else 0.92
+        rate = min(rate, graph.channels * own["ring-LL128"][graph.place])
+    base_us, link_us = tables["base"]["ring"][which], _link_us(tables, graph, "ring", protocol)
     if demand.kind in ("broadcast", "reduce"):
         return float(base_us + (link_us if nodes == 1 else network["ring"][which]) + _us(size_bytes, rate))
     reduces = demand.kind == "all_reduce"
     steps, between = (1 + reduces) * (ranks - 1), (1 + reduces) * (nodes - 1)
     if nodes > 1:
+        between += reduces * ring["more-crossings"]
         link_us = max(link_us, tables["hosts"][own["hosts"]]["posting"] * (3 if protocol == "Simple" else 1))
-    hop_us = network["tree" if ranks == nodes else "ring"][which]
+    hop_us = network[ring["hop-alone"] if ranks == nodes else "ring"][which]
     latency_us = base_us + (steps - between) * link_us + between * hop_us
-    if protocol == "Simple" and reduces and nodes > 1 and size_bytes / (graph.channels * ranks) >= _LONG_BYTES:
-        latency_us *= _LONGER_BEFORE_AMPERE if graph.generation == "volta" else _LONGER
+    long_bytes = ranks * (ring["long"] or 64 * graph.blocks)
+    if protocol == "Simple" and reduces and nodes > 1 and size_bytes >= long_bytes:
+        latency_us *= own["longer"]
     return float(latency_us + _us(size_bytes, rate * ranks / steps))
+
+
+def _link_us(tables: Mapping[str, Any], graph: ChannelGraph, algorithm: str, protocol: str) -> float:
+    us: float = tables[graph.links][algorithm][PROTOCOLS.index(protocol)]
+    return us * tables["slower-LL"] if protocol == "LL" and graph.nodes > 1 else us
 
 
 def _most_ll(tables: Mapping[str, Any], graph: ChannelGraph) -> float:
     own = tables["generation"][graph.generation]
     most: float = (own if graph.nodes == 1 else tables["hosts"][own["hosts"]])["LL"][graph.place]
     return most
+
+
+def _correction(factors: Sequence[float], size_bytes: int) -> float:
+    doublings = max(0, floor(log2(max(1, size_bytes) / 64)))
+    return factors[doublings] if doublings < len(factors) else 1.0
 
 
 def _us(size_bytes: int, rate_GBps: float) -> float:
