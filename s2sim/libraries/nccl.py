@@ -72,7 +72,7 @@ class NcclProfile(messages.ConstantsProfile):
             one_a_node = several and cluster.nodes_used == cluster.workers
             if generation is None or not one_a_node or not has("pat") or self.only not in ("", self._plain):
                 return (ring,)
-            part = demand.sizes_bytes.max() / _graph(cluster, generation).blocks
+            part = demand.sizes_bytes.max() / _graph(cluster, generation, self.version).blocks
             return (ring, f"pat:aggregation={messages.pat_aggregation(part, demand.ranks)}")
         if demand.kind != "all_reduce":
             return ()
@@ -94,7 +94,7 @@ class NcclProfile(messages.ConstantsProfile):
         if generation is None or demand.ranks == 1:
             return None
         name = algorithm.partition(":")[0]
-        return estimate_us(_graph(cluster, generation), demand, name, self.protocol, self.version)
+        return estimate_us(_graph(cluster, generation, self.version), demand, name, self.protocol, self.version)
 
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[LibraryProfile, ...]:
         """Return one profile per protocol of this cluster; switch reduction and large messages use plain data only."""
@@ -149,7 +149,7 @@ class NcclProfile(messages.ConstantsProfile):
         generation = self._constants.generation_of(cluster.shape.gpu)
         if generation is None or cluster.nodes_used == 1:
             return 2 * tree_channels(channel_count(cluster, None), demand.ranks)
-        return _graph(cluster, generation).blocks
+        return _graph(cluster, generation, self.version).blocks
 
     def _waiting_chunks(self, whole: CombinedRound, demand: Demand, cluster: Cluster) -> int:
         """Return the number of chunks of trees that wait until the one before has passed the network."""
@@ -212,7 +212,11 @@ class NcclProfile(messages.ConstantsProfile):
         demand, around = schedule.demand, _around(schedule)
         generation = self._constants.generation_of(cluster.shape.gpu)
         several = generation is not None and cluster.nodes_used > 1
-        most = max(_graph(cluster, generation).blocks, self.min_channels) if several else self._filled(np.inf, cluster)
+        most = (
+            max(_graph(cluster, generation, self.version).blocks, self.min_channels)
+            if several
+            else self._filled(np.inf, cluster)
+        )
         if _sends(schedule) or (demand.kind != "all_reduce" and not around):
             return most, most
         parts = demand.buffer_bytes / self._constants[f"protocol.{self.protocol}.part"]
@@ -257,7 +261,7 @@ class NcclProfile(messages.ConstantsProfile):
     def rates_of(self, cluster: Cluster) -> Hashable:
         """Return the rates to hosts, which limits follow, and the channels, which follow all rates."""
         generation = self._constants.generation_of(cluster.shape.gpu)
-        channels = 0 if generation is None else _graph(cluster, generation).channels
+        channels = 0 if generation is None else _graph(cluster, generation, self.version).channels
         return channels, *(spec.pcie.rate_Bps if spec.pcie else 0.0 for spec in cluster.layout.node_set.specs)
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
@@ -301,7 +305,7 @@ class NcclProfile(messages.ConstantsProfile):
         table = f"generation.{generation}"
         if nodes == 1:
             return f"{table}.{self.protocol}", constants[f"{table}.{self.protocol}"] * use
-        graph, lanes = _graph(cluster, generation), channel_count(cluster, None)
+        graph, lanes = _graph(cluster, generation, self.version), channel_count(cluster, None)
         blocks = max(graph.blocks, self.min_channels)
         # A tree up and down has half of the bus bandwidth, and a channel has two trees.
         parts = 4 * lanes if channels == "tree" else lanes

@@ -24,6 +24,8 @@ _TREE = "double-binary-tree"
 # have two where an interface has 25 GB/s (`ncclTopoDupChannels` in src/graph/search.cc).
 _SINGLE = ("hopper", "blackwell")
 _DOUBLED_GBPS, _SINGLE_BELOW_GBPS, _FEW_CHANNELS = 25, 50, 4
+# Rates of links and steps are equal to that factor; NVSwitches sum for that many GPUs (NCCL_MAX_NVLS_ARITY).
+_ROUNDED, _MOST_HEADS = 1 + 1e-9, 32
 # Before, trees were for all buffers up to one size.
 _ESTIMATES_SINCE = read_version("2.5")
 _COUNTED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
@@ -57,7 +59,8 @@ class ChannelGraph:
     """The channels that NCCL's search finds on a cluster, and what it counts each to carry.
 
     Rates are GB/s of 10^9 bytes a channel: ``inside`` of a ring within a node, ``tree`` of a tree there, where two
-    nodes leave room for more, and ``between`` nodes.
+    nodes leave room for more, and ``between`` nodes. An NVSwitch sums for ``heads`` GPUs of a node, for each at
+    ``head``, of which ``head_between`` leaves the node.
     """
 
     generation: str
@@ -68,6 +71,10 @@ class ChannelGraph:
     inside: float
     tree: float
     between: float
+    heads: int = 0
+    head: float = 0.0
+    head_between: float = 0.0
+    x86: bool = True  # Whether no NVLink-C2C joins GPUs to processors
 
     @property
     def links(self) -> str:
@@ -90,12 +97,12 @@ class ChannelGraph:
         return 2 * self.channels
 
 
-def channel_graph(cluster: Cluster, generation: str) -> ChannelGraph:
+def channel_graph(cluster: Cluster, generation: str, version: Version = ()) -> ChannelGraph:
     """Return what NCCL finds on a cluster of GPUs of a generation, at the least capable of its nodes.
 
-    The search in src/graph/search.cc takes steps of rates; here they are those of the links themselves.
+    The search in src/graph/search.cc takes steps of rates; of rings inside one node those of the links themselves.
     """
-    own = _tables(())["generation"][generation]
+    own = _tables(version)["generation"][generation]
     nodes = cluster.layout.node_set
     used = [nodes.specs[spec] for spec in sorted(set(nodes.spec[cluster.node_of_rank].tolist()))]
     lines = nodes.mesh_lines(cluster.gpu_of_rank[cluster.node_of_rank == cluster.node_of_rank[0]])
@@ -105,22 +112,40 @@ def channel_graph(cluster: Cluster, generation: str) -> ChannelGraph:
     nvlink = min(each * spec.nvlink.rate_Bps if spec.nvlink else 0.0 for spec in used) / 1e9
     pcie = min((spec.pcie.rate_Bps / 1e9 for spec in used if spec.pcie), default=0.0)
     inside = (nvlink if linked else 0.0) or pcie or min(spec.nics * spec.nic.rate_Bps for spec in used) / 1e9
+    of_all = generation, count, cluster.workers, linked
+    x86 = all(spec.pcie is not None for spec in used)
     if count == 1:
-        channels = own["channels"] if linked else 1
-        return ChannelGraph(generation, 1, cluster.workers, linked, channels, *[inside / channels] * 3)
+        channels, heads = own["channels"] if linked else 1, min(cluster.workers, _MOST_HEADS)
+        head = _step(own["inside"], inside / (heads + 1))
+        return ChannelGraph(*of_all, channels, *[inside / channels] * 3, heads, head, head, x86)
     rate = min(spec.nic.rate_Bps for spec in used) / 1e9
     # A GPU has its part of the interfaces, or as many as its PCIe has the rate for.
     of_gpu = [ceil(spec.nics / spec.gpus) for spec in used]
     of_gpu += [ceil(spec.pcie.rate_Bps / spec.nic.rate_Bps) for spec in used if spec.pcie]
     channels = min(cluster.least_ranks_per_node * max(of_gpu), *(spec.nics for spec in used))
     rate = min(rate, pcie or rate)
+    # A head sends once to each GPU of its node, and sums besides.
+    heads, steps = channels, own["between"]
+    head = _step(steps, min(rate, inside / (heads + 1)))
+    head_between = min(_step(steps, rate), _above(steps, 2 * head))
     if cluster.workers > count:
         rate = min(rate, inside / channels)
+    rate = _step(steps, rate)
     single = generation in _SINGLE and rate < _SINGLE_BELOW_GBPS and channels > _FEW_CHANNELS
     if rate >= _DOUBLED_GBPS and not single:
         channels, rate = 2 * channels, rate / 2
-    tree = min(2 * rate, inside / channels) if cluster.workers > count else rate
-    return ChannelGraph(generation, count, cluster.workers, linked, channels, rate, max(rate, tree), rate)
+    tree = min(_step(steps, inside / channels), _above(steps, 2 * rate)) if cluster.workers > count else rate
+    return ChannelGraph(*of_all, channels, rate, max(rate, tree), rate, heads, head, head_between, x86)
+
+
+def _step(steps: Sequence[float], most: float) -> float:
+    """Return the fastest of the rates that the search tries up to a limit; the limit where it tries none."""
+    return max((each for each in steps if each <= most * _ROUNDED), default=most)
+
+
+def _above(steps: Sequence[float], least: float) -> float:
+    """Return the slowest of these rates from a limit on; infinite where there is none."""
+    return min((each for each in steps if each * _ROUNDED >= least), default=inf)
 
 
 def estimate_us(graph: ChannelGraph, demand: Demand, algorithm: str, protocol: str, version: Version) -> float | None:
@@ -159,15 +184,26 @@ def _tree_threshold_bytes(graph: ChannelGraph) -> float:
 
 
 def _nvls_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand) -> float | None:
-    own, ranks, nodes = tables["generation"][graph.generation], graph.ranks, graph.nodes
+    own, ranks, nodes, heads = tables["generation"][graph.generation], graph.ranks, graph.nodes, graph.heads
     if "nvls" not in own:
         return None
-    heads = graph.channels if nodes > 1 else ranks
-    rate = 2 * graph.tree * graph.channels / heads * own["nvls"] * (heads - 1) / heads
-    if nodes > 1:
-        rate = min(rate, graph.between * (2 if nodes == 2 else 1), own["nvls-tree"][graph.place])
-    latency_us = tables[graph.links]["nvls"][-1] + 2 * graph.rounds * tables["network"]["nvls"][-1]
-    return float(latency_us + _us(demand.buffer_bytes, heads * rate * ranks / (2 * (ranks - 1)))) if rate else None
+    older, hops = tables["nvls"], 2 * graph.rounds
+    if older:
+        # Before 2.28, each head at one rate, both ways.
+        between = graph.head_between if nodes <= 2 else graph.head_between / 2
+        share = older["share"]
+        if nodes > 1 and "chain" in older:
+            between, hops = graph.head if nodes == 2 else graph.head_between, 2 * (nodes - 1)
+            share = older["chain"] * nodes / hops
+        rate = share * (graph.head if nodes == 1 else min(graph.head, between))
+    else:
+        rate = 2 * graph.head * own["nvls"] * (heads - 1) / heads
+        if nodes > 1:
+            rate = min(rate, graph.head_between * (2 if nodes == 2 else 1), own["nvls-tree"][graph.place])
+            rate *= _correction(own.get("nvls-correction", ()) if graph.x86 else (), demand.buffer_bytes)
+        rate *= ranks / (2 * (ranks - 1))
+    latency_us = tables[graph.links]["nvls"][-1] + hops * tables["network"]["nvls"][-1]
+    return float(latency_us + _us(demand.buffer_bytes, heads * rate)) if rate else None
 
 
 def _tree_us(tables: Mapping[str, Any], graph: ChannelGraph, size_bytes: int, protocol: str) -> float:
@@ -189,7 +225,9 @@ def _ring_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand, pro
     own, ring, network = tables["generation"][graph.generation], tables["ring"], tables["network"]
     rate = min(graph.channels * graph.inside, own["most"])
     if protocol == "LL":
-        rate = min(_most_ll(tables, graph), ring["LL"][nodes == 1 and demand.kind not in ("all_reduce", "reduce")] * rate)
+        rate = min(
+            _most_ll(tables, graph), ring["LL"][nodes == 1 and demand.kind not in ("all_reduce", "reduce")] * rate
+        )
     elif protocol == "LL128":
         rate *= ring["LL128-alone"] if ranks == nodes else 0.92
         rate = min(rate, graph.channels * own["ring-LL128"][graph.place])
