@@ -58,9 +58,9 @@ def newest_version(date: str) -> Version:
 class ChannelGraph:
     """The channels that NCCL's search finds on a cluster, and what it counts each to carry.
 
-    Rates are GB/s of 10^9 bytes a channel: ``inside`` of a ring within a node, ``tree`` of a tree there, where two
-    nodes leave room for more, and ``between`` nodes. An NVSwitch sums for ``heads`` GPUs of a node, for each at
-    ``head``, of which ``head_between`` leaves the node.
+    Rates are GB/s of 10^9 bytes a channel: ``rate`` of a ring and between nodes, ``tree`` of a tree inside one, where
+    two nodes leave room for more. An NVSwitch sums for ``heads`` GPUs of a node, for each at ``head``, of which
+    ``head_between`` leaves the node.
     """
 
     generation: str
@@ -68,13 +68,12 @@ class ChannelGraph:
     ranks: int
     linked: bool  # Whether NVLink joins the GPUs of a node
     channels: int
-    inside: float
+    rate: float
     tree: float
-    between: float
-    heads: int = 0
-    head: float = 0.0
-    head_between: float = 0.0
-    x86: bool = True  # Whether no NVLink-C2C joins GPUs to processors
+    heads: int
+    head: float
+    head_between: float
+    x86: bool  # Whether no NVLink-C2C joins GPUs to processors
 
     @property
     def links(self) -> str:
@@ -112,40 +111,32 @@ def channel_graph(cluster: Cluster, generation: str, version: Version = ()) -> C
     nvlink = min(each * spec.nvlink.rate_Bps if spec.nvlink else 0.0 for spec in used) / 1e9
     pcie = min((spec.pcie.rate_Bps / 1e9 for spec in used if spec.pcie), default=0.0)
     inside = (nvlink if linked else 0.0) or pcie or min(spec.nics * spec.nic.rate_Bps for spec in used) / 1e9
-    of_all = generation, count, cluster.workers, linked
-    x86 = all(spec.pcie is not None for spec in used)
+    steps, fastest = own["inside" if count == 1 else "between"], inf
     if count == 1:
         channels, heads = own["channels"] if linked else 1, min(cluster.workers, _MOST_HEADS)
-        head = _step(own["inside"], inside / (heads + 1))
-        return ChannelGraph(*of_all, channels, *[inside / channels] * 3, heads, head, head, x86)
-    rate = min(spec.nic.rate_Bps for spec in used) / 1e9
-    # A GPU has its part of the interfaces, or as many as its PCIe has the rate for.
-    of_gpu = [ceil(spec.nics / spec.gpus) for spec in used]
-    of_gpu += [ceil(spec.pcie.rate_Bps / spec.nic.rate_Bps) for spec in used if spec.pcie]
-    channels = min(cluster.least_ranks_per_node * max(of_gpu), *(spec.nics for spec in used))
-    rate = min(rate, pcie or rate)
-    # A head sends once to each GPU of its node, and sums besides.
-    heads, steps = channels, own["between"]
-    head = _step(steps, min(rate, inside / (heads + 1)))
-    head_between = min(_step(steps, rate), _above(steps, 2 * head))
-    if cluster.workers > count:
-        rate = min(rate, inside / channels)
-    rate = _step(steps, rate)
-    single = generation in _SINGLE and rate < _SINGLE_BELOW_GBPS and channels > _FEW_CHANNELS
-    if rate >= _DOUBLED_GBPS and not single:
-        channels, rate = 2 * channels, rate / 2
-    tree = min(_step(steps, inside / channels), _above(steps, 2 * rate)) if cluster.workers > count else rate
-    return ChannelGraph(*of_all, channels, rate, max(rate, tree), rate, heads, head, head_between, x86)
+        rate = tree = inside / channels
+    else:
+        # A GPU has its part of the interfaces, or as many as its PCIe has the rate for.
+        of_gpu = [ceil(spec.nics / spec.gpus) for spec in used]
+        of_gpu += [ceil(spec.pcie.rate_Bps / spec.nic.rate_Bps) for spec in used if spec.pcie]
+        channels = heads = min(cluster.least_ranks_per_node * max(of_gpu), *(spec.nics for spec in used))
+        fastest = min(pcie or inf, *(spec.nic.rate_Bps / 1e9 for spec in used))
+        several = inside / channels if cluster.workers > count else 0.0
+        rate = _step(steps, min(fastest, several or fastest))
+        single = generation in _SINGLE and rate < _SINGLE_BELOW_GBPS and channels > _FEW_CHANNELS
+        if rate >= _DOUBLED_GBPS and not single:
+            channels, rate, several = 2 * channels, rate / 2, several / 2
+        tree = max(rate, _step(steps, several, 2 * rate))
+    # A head sends to each GPU of its node, and sums besides.
+    head = _step(steps, min(fastest, inside / (heads + 1)))
+    of_heads = heads, head, _step(steps, fastest, 2 * head), all(spec.pcie is not None for spec in used)
+    return ChannelGraph(generation, count, cluster.workers, linked, channels, rate, tree, *of_heads)
 
 
-def _step(steps: Sequence[float], most: float) -> float:
-    """Return the fastest of the rates that the search tries up to a limit; the limit where it tries none."""
-    return max((each for each in steps if each <= most * _ROUNDED), default=most)
-
-
-def _above(steps: Sequence[float], least: float) -> float:
-    """Return the slowest of these rates from a limit on; infinite where there is none."""
-    return min((each for each in steps if each * _ROUNDED >= least), default=inf)
+def _step(steps: Sequence[float], most: float, enough: float = inf) -> float:
+    """Return the fastest rate that the search tries up to a limit, or the slowest that is enough; else the limit."""
+    enough = min((each for each in steps if each * _ROUNDED >= enough), default=inf)
+    return max((each for each in steps if each <= min(most * _ROUNDED, enough)), default=most)
 
 
 def estimate_us(graph: ChannelGraph, demand: Demand, algorithm: str, protocol: str, version: Version) -> float | None:
@@ -169,7 +160,7 @@ def estimate_us(graph: ChannelGraph, demand: Demand, algorithm: str, protocol: s
         own = tables["pat"]
         level_us = tables["network"]["tree"][-1] / own["hop_divisor"]
         latency_us = own["base"] + graph.rounds * level_us + own["rank"] * graph.ranks
-        return float(latency_us + _us(demand.buffer_bytes, own["share"] * graph.channels * graph.between))
+        return float(latency_us + _us(demand.buffer_bytes, own["share"] * graph.channels * graph.rate))
     return _ring_us(tables, graph, demand, protocol) if algorithm in ("ring", "chain") else None
 
 
@@ -188,27 +179,27 @@ def _nvls_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand) -> 
     if "nvls" not in own:
         return None
     older, hops = tables["nvls"], 2 * graph.rounds
-    if older:
-        # Before 2.28, each head at one rate, both ways.
-        between = graph.head_between if nodes <= 2 else graph.head_between / 2
-        share = older["share"]
-        if nodes > 1 and "chain" in older:
-            between, hops = graph.head if nodes == 2 else graph.head_between, 2 * (nodes - 1)
-            share = older["chain"] * nodes / hops
-        rate = share * (graph.head if nodes == 1 else min(graph.head, between))
-    else:
-        rate = 2 * graph.head * own["nvls"] * (heads - 1) / heads
-        if nodes > 1:
-            rate = min(rate, graph.head_between * (2 if nodes == 2 else 1), own["nvls-tree"][graph.place])
-            rate *= _correction(own.get("nvls-correction", ()) if graph.x86 else (), demand.buffer_bytes)
+    if not older:
+        rate = min(2 * graph.head * own["nvls"] * (heads - 1) / heads, graph.head_between * (2 if nodes == 2 else 1))
         rate *= ranks / (2 * (ranks - 1))
+        if nodes > 1:
+            rate = min(rate, own["nvls-tree"][graph.place] * ranks / (2 * (ranks - 1)))
+            rate *= _correction(own.get("nvls-correction", ()) if graph.x86 else (), demand.buffer_bytes)
+    elif nodes == 1:
+        of_rings = min(graph.channels * graph.rate, own["most"]) / heads
+        rate = older["share"] * (of_rings if older["of-rings"] else graph.head)
+    elif older["chain"]:
+        hops = 2 * (nodes - 1)
+        rate = older["chain"] * nodes / hops * (graph.head if nodes == 2 else graph.head_between)
+    else:
+        rate = older["share"] * min(graph.head, graph.head_between / (1 if nodes == 2 else 2))
     latency_us = tables[graph.links]["nvls"][-1] + hops * tables["network"]["nvls"][-1]
     return float(latency_us + _us(demand.buffer_bytes, heads * rate)) if rate else None
 
 
 def _tree_us(tables: Mapping[str, Any], graph: ChannelGraph, size_bytes: int, protocol: str) -> float:
     own, place, channels = tables["generation"][graph.generation], graph.place, graph.channels
-    rate = min(channels * (graph.tree if graph.nodes <= 2 else graph.between), own["most"])
+    rate = min(channels * (graph.tree if graph.nodes <= 2 else graph.rate), own["most"])
     rate = min(0.92 * rate, channels * own["tree"][place])
     if protocol == "LL":
         rate = min(rate / 3.8, _most_ll(tables, graph))
@@ -223,7 +214,7 @@ def _tree_us(tables: Mapping[str, Any], graph: ChannelGraph, size_bytes: int, pr
 def _ring_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand, protocol: str) -> float:
     which, ranks, nodes, size_bytes = PROTOCOLS.index(protocol), graph.ranks, graph.nodes, demand.buffer_bytes
     own, ring, network = tables["generation"][graph.generation], tables["ring"], tables["network"]
-    rate = min(graph.channels * graph.inside, own["most"])
+    rate = min(graph.channels * graph.rate, own["most"])
     if protocol == "LL":
         rate = min(
             _most_ll(tables, graph), ring["LL"][nodes == 1 and demand.kind not in ("all_reduce", "reduce")] * rate
