@@ -76,11 +76,6 @@ class ChannelGraph:
     x86: bool  # Whether no NVLink-C2C joins GPUs to processors
 
     @property
-    def links(self) -> str:
-        """The table of the links inside a node."""
-        return "nvlink" if self.linked and self.ranks > self.nodes else "pcie"
-
-    @property
     def place(self) -> int:
         """The column of tables that tell one node, two and more apart."""
         return min(self.nodes, 3) - 1
@@ -160,7 +155,7 @@ def estimate_us(graph: ChannelGraph, demand: Demand, algorithm: str, protocol: s
         own = tables["pat"]
         level_us = tables["network"]["tree"][-1] / own["hop_divisor"]
         latency_us = own["base"] + graph.rounds * level_us + own["rank"] * graph.ranks
-        return float(latency_us + _us(demand.buffer_bytes, own["share"] * graph.channels * graph.rate))
+        return float(latency_us + demand.buffer_bytes / 1e3 / (own["share"] * graph.channels * graph.rate))
     return _ring_us(tables, graph, demand, protocol) if algorithm in ("ring", "chain") else None
 
 
@@ -193,8 +188,8 @@ def _nvls_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand) -> 
         rate = older["chain"] * nodes / hops * (graph.head if nodes == 2 else graph.head_between)
     else:
         rate = older["share"] * min(graph.head, graph.head_between / (1 if nodes == 2 else 2))
-    latency_us = tables[graph.links]["nvls"][-1] + hops * tables["network"]["nvls"][-1]
-    return float(latency_us + _us(demand.buffer_bytes, heads * rate)) if rate else None
+    latency_us = tables["nvlink"]["nvls"][-1] + hops * tables["network"]["nvls"][-1]
+    return float(latency_us + demand.buffer_bytes / 1e3 / (heads * rate)) if rate else None
 
 
 def _tree_us(tables: Mapping[str, Any], graph: ChannelGraph, size_bytes: int, protocol: str) -> float:
@@ -208,7 +203,7 @@ def _tree_us(tables: Mapping[str, Any], graph: ChannelGraph, size_bytes: int, pr
     base_us, network_us = (tables[section]["tree"][PROTOCOLS.index(protocol)] for section in ("base", "network"))
     hops_us = (graph.ranks // graph.nodes - 1) * _link_us(tables, graph, "tree", protocol) + graph.rounds * network_us
     correction = _correction(tables["correction"][protocol], size_bytes)
-    return float(base_us + 2 * hops_us + _us(size_bytes, rate * 0.5 * correction))
+    return float(base_us + 2 * hops_us + size_bytes / 1e3 / (rate * 0.5 * correction))
 
 
 def _ring_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand, protocol: str) -> float:
@@ -216,15 +211,14 @@ def _ring_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand, pro
     own, ring, network = tables["generation"][graph.generation], tables["ring"], tables["network"]
     rate = min(graph.channels * graph.rate, own["most"])
     if protocol == "LL":
-        rate = min(
-            _most_ll(tables, graph), ring["LL"][nodes == 1 and demand.kind not in ("all_reduce", "reduce")] * rate
-        )
+        gathers = nodes == 1 and demand.kind not in ("all_reduce", "reduce")
+        rate = min(_most_ll(tables, graph), ring["LL"][gathers] * rate)
     elif protocol == "LL128":
         rate *= ring["LL128-alone"] if ranks == nodes else 0.92
         rate = min(rate, graph.channels * own["ring-LL128"][graph.place])
     base_us, link_us = tables["base"]["ring"][which], _link_us(tables, graph, "ring", protocol)
     if demand.kind in ("broadcast", "reduce"):
-        return float(base_us + (link_us if nodes == 1 else network["ring"][which]) + _us(size_bytes, rate))
+        return float(base_us + (link_us if nodes == 1 else network["ring"][which]) + size_bytes / 1e3 / rate)
     reduces = demand.kind == "all_reduce"
     steps, between = (1 + reduces) * (ranks - 1), (1 + reduces) * (nodes - 1)
     if nodes > 1:
@@ -235,11 +229,12 @@ def _ring_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand, pro
     long_bytes = ranks * (ring["long"] or 64 * graph.blocks)
     if protocol == "Simple" and reduces and nodes > 1 and size_bytes >= long_bytes:
         latency_us *= own["longer"]
-    return float(latency_us + _us(size_bytes, rate * ranks / steps))
+    return float(latency_us + size_bytes / 1e3 / (rate * ranks / steps))
 
 
 def _link_us(tables: Mapping[str, Any], graph: ChannelGraph, algorithm: str, protocol: str) -> float:
-    us: float = tables[graph.links][algorithm][PROTOCOLS.index(protocol)]
+    links = "nvlink" if graph.linked and graph.ranks > graph.nodes else "pcie"
+    us: float = tables[links][algorithm][PROTOCOLS.index(protocol)]
     return us * tables["slower-LL"] if protocol == "LL" and graph.nodes > 1 else us
 
 
@@ -252,7 +247,3 @@ def _most_ll(tables: Mapping[str, Any], graph: ChannelGraph) -> float:
 def _correction(factors: Sequence[float], size_bytes: int) -> float:
     doublings = max(0, floor(log2(max(1, size_bytes) / 64)))
     return factors[doublings] if doublings < len(factors) else 1.0
-
-
-def _us(size_bytes: int, rate_GBps: float) -> float:
-    return size_bytes / 1e3 / rate_GBps
