@@ -16,7 +16,7 @@ from s2sim.collectives.schedules.schedule import CombinedRound, Pattern, Round, 
 from s2sim.collectives.timing.library_profile import LibraryProfile
 from s2sim.libraries import message_latency as messages
 from s2sim.libraries.constants import Version
-from s2sim.libraries.tuner import channel_graph, estimate_us
+from s2sim.libraries.tuner import ChannelGraph, channel_graph, estimate_us
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.shape import ClusterShape, NodeSpec
 
@@ -67,12 +67,12 @@ class NcclProfile(messages.ConstantsProfile):
             chain = f"chain:channels={channel_count(cluster, None)},chunks={messages.MAX_PIECES}"
             return (f"{chain},{order}".removesuffix(","),)
         ring = f"ring:{order}".removesuffix(":")
-        generation = self._constants.generation_of(cluster.shape.gpu)
+        graph = self._graph(cluster)
         if demand.kind in ("all_gather", "reduce_scatter"):
             one_a_node = several and cluster.nodes_used == cluster.workers
-            if generation is None or not one_a_node or not has("pat") or self.only not in ("", self._plain):
+            if graph is None or not one_a_node or not has("pat") or self.only not in ("", self._plain):
                 return (ring,)
-            part = demand.sizes_bytes.max() / _graph(cluster, generation).blocks
+            part = demand.sizes_bytes.max() / graph.blocks
             return (ring, f"pat:aggregation={messages.pat_aggregation(part, demand.ranks)}")
         if demand.kind != "all_reduce":
             return ()
@@ -84,17 +84,20 @@ class NcclProfile(messages.ConstantsProfile):
         nodes, (used, members) = cluster.layout.node_set, np.unique(cluster.node_of_rank, return_counts=True)
         switched = all(nodes.specs[spec].has_nvswitch for spec in np.unique(nodes.spec[used]))
         switched = switched and int(members.min()) > _MOST_WITHOUT_NVLS
-        reduces = generation in self._constants.tables["in-network"] and switched and has(switch)
-        reduces = reduces and self.only in ("", self._plain) and switch not in self._turned_off(cluster)
+        reduces = graph is not None and graph.generation in self._constants.tables["in-network"] and has(switch)
+        reduces = reduces and switched and self.only in ("", self._plain) and switch not in self._turned_off(cluster)
         return (ring, *trees, *((switch,) if reduces else ()))
 
     def estimate_us(self, demand: Demand, algorithm: str, cluster: Cluster) -> float | None:
         """Return NCCL's own estimate with this protocol; None for one rank, or GPUs without constants."""
-        generation = self._constants.generation_of(cluster.shape.gpu)
-        if generation is None or demand.ranks == 1:
+        graph, name = self._graph(cluster), algorithm.partition(":")[0]
+        if graph is None or demand.ranks == 1:
             return None
-        name = algorithm.partition(":")[0]
-        return estimate_us(_graph(cluster, generation), demand, name, self.protocol, self.version)
+        return estimate_us(graph, demand, name, self.protocol, self.version)
+
+    def _graph(self, cluster: Cluster) -> ChannelGraph | None:
+        generation = self._constants.generation_of(cluster.shape.gpu)
+        return None if generation is None else _channel_graph(cluster, generation, self.version)
 
     def protocols(self, schedule: Schedule, cluster: Cluster) -> tuple[LibraryProfile, ...]:
         """Return one profile per protocol of this cluster; switch reduction and large messages use plain data only."""
@@ -133,8 +136,11 @@ class NcclProfile(messages.ConstantsProfile):
         if cluster.nodes_used > 1:
             past_processors = constants.has("LL128-c2c", self.version)
             direct &= all(spec.path == "switch" and (past_processors or spec.pcie is not None) for spec in specs)
+        lacks = ["without"] if constants.has("LL128-untested", self.version) else ["without", "untested"]
         known = [name for name in self.protocol_names if constants.has(name, self.version) and name not in off]
-        known = [name for name in known if not constants[f"protocol.{name}.ways"] or direct]
+        for name in [name for name in known if constants[f"protocol.{name}.ways"]]:
+            if not direct or any(cluster.shape.gpu in constants.values[f"protocol.{name}.{each}"] for each in lacks):
+                known.remove(name)
         return sorted(known, key=lambda name: constants[f"protocol.{name}.share"])
 
     def _tree_pieces(self, protocol: str, demand: Demand, cluster: Cluster) -> int:
@@ -143,10 +149,10 @@ class NcclProfile(messages.ConstantsProfile):
         return messages.tree_pieces(protocol, demand.buffer_bytes, channels, nodes, most)
 
     def _tree_channels(self, demand: Demand, cluster: Cluster) -> int:
-        generation = self._constants.generation_of(cluster.shape.gpu)
-        if generation is None or cluster.nodes_used == 1:
+        graph = self._graph(cluster)
+        if graph is None or graph.nodes == 1:
             return 2 * tree_channels(channel_count(cluster, None), demand.ranks)
-        return _graph(cluster, generation).blocks
+        return graph.blocks
 
     def _waiting_chunks(self, whole: CombinedRound, demand: Demand, cluster: Cluster) -> int:
         """Return the number of chunks of trees that wait until the one before has passed the network."""
@@ -206,10 +212,9 @@ class NcclProfile(messages.ConstantsProfile):
 
         Of a ring with LL that is for each rank. `topoGetAlgoInfo` in src/enqueue.cc, NCCL v2.30.7-1.
         """
-        demand, around = schedule.demand, _around(schedule)
-        generation = self._constants.generation_of(cluster.shape.gpu)
-        several = generation is not None and cluster.nodes_used > 1
-        most = max(_graph(cluster, generation).blocks, self.min_channels) if several else self._filled(np.inf, cluster)
+        demand, around, graph = schedule.demand, _around(schedule), self._graph(cluster)
+        several = max(graph.blocks, self.min_channels) if graph and graph.nodes > 1 else 0
+        most = several or self._filled(np.inf, cluster)
         if _sends(schedule) or (demand.kind != "all_reduce" and not around):
             return most, most
         parts = demand.buffer_bytes / self._constants[f"protocol.{self.protocol}.part"]
@@ -253,9 +258,10 @@ class NcclProfile(messages.ConstantsProfile):
 
     def rates_of(self, cluster: Cluster) -> Hashable:
         """Return the rates to hosts, which limits follow, and the channels, which follow all rates."""
-        generation = self._constants.generation_of(cluster.shape.gpu)
-        channels = 0 if generation is None else _graph(cluster, generation).channels
-        return channels, *(spec.pcie.rate_Bps if spec.pcie else 0.0 for spec in cluster.layout.node_set.specs)
+        graph = self._graph(cluster)
+        return graph.channels if graph else 0, *(
+            spec.pcie.rate_Bps if spec.pcie else 0.0 for spec in cluster.layout.node_set.specs
+        )
 
     def overheads(self, sent: Round, schedule: Schedule, cluster: Cluster) -> Overheads | None:
         """Return the overheads of hops and protocol; rounds of rings and pipelines have a round latency."""
@@ -291,15 +297,13 @@ class NcclProfile(messages.ConstantsProfile):
 
     def _channel_limit(self, cluster: Cluster, channels: str, use: float) -> tuple[str, float]:
         """Return the constant that limits the data of a message, with its bytes/s where a share of channels is used."""
-        constants, nodes = self._constants, cluster.nodes_used
-        generation = constants.generation_of(cluster.shape.gpu)
-        if generation is None or (nodes > 1 and not channels):
+        constants, nodes, graph = self._constants, cluster.nodes_used, self._graph(cluster)
+        if graph is None or (nodes > 1 and not channels):
             return "", np.inf
-        table = f"generation.{generation}"
+        table = f"generation.{graph.generation}"
         if nodes == 1:
             return f"{table}.{self.protocol}", constants[f"{table}.{self.protocol}"] * use
-        graph, lanes = _graph(cluster, generation), channel_count(cluster, None)
-        blocks = max(graph.blocks, self.min_channels)
+        lanes, blocks = channel_count(cluster, None), max(graph.blocks, self.min_channels)
         # A tree up and down has half of the bus bandwidth, and a channel has two trees.
         parts = 4 * lanes if channels == "tree" else lanes
         if self.protocol != _FLAGGED:
@@ -339,7 +343,7 @@ def _sends(schedule: Schedule) -> bool:
     return not (_name(schedule) in _KERNELS or schedule.wants_protocol or schedule.demand.kind == "barrier")
 
 
-_graph = lru_cache(maxsize=16)(channel_graph)
+_channel_graph = lru_cache(maxsize=16)(channel_graph)
 
 
 # Patterns with parts in rounds, for each of three protocols of two algorithms that are compared.

@@ -5,7 +5,7 @@ corrects trees by a table. So it may choose what is slower.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import ceil, floor, inf, log2
@@ -24,10 +24,10 @@ _TREE = "double-binary-tree"
 # have two where an interface has 25 GB/s (`ncclTopoDupChannels` in src/graph/search.cc).
 _SINGLE = ("hopper", "blackwell")
 _DOUBLED_GBPS, _SINGLE_BELOW_GBPS, _FEW_CHANNELS = 25, 50, 4
+# Rates of links and steps are equal to that factor; NVSwitches sum for that many GPUs (NCCL_MAX_NVLS_ARITY).
+_ROUNDED, _MOST_HEADS = 1 + 1e-9, 32
 # Before, trees were for all buffers up to one size.
 _ESTIMATES_SINCE = read_version("2.5")
-# Rings with at least that many bytes a channel and rank take longer with plain data, most before Ampere.
-_LONG_BYTES, _LONGER, _LONGER_BEFORE_AMPERE = 64, 1.4, 1.9
 _COUNTED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 
 
@@ -35,7 +35,8 @@ _COUNTED = ("all_reduce", "all_gather", "reduce_scatter", "broadcast", "reduce")
 def _tables(version: Version) -> Mapping[str, Any]:
     tables = read_toml(data_directory("libraries") / "nccl-tuner.toml", S2SimError)
     for older in tables.pop("before"):
-        if version and version < read_version(older.pop("version")):
+        # Without a patch, a version is the last of its minor one.
+        if version and version < read_version(older.pop("version"))[: len(version)]:
             tables = merge_tables(tables, older)
     return tables
 
@@ -57,8 +58,9 @@ def newest_version(date: str) -> Version:
 class ChannelGraph:
     """The channels that NCCL's search finds on a cluster, and what it counts each to carry.
 
-    Rates are GB/s of 10^9 bytes a channel: ``inside`` of a ring within a node, ``tree`` of a tree there, where two
-    nodes leave room for more, and ``between`` nodes.
+    Rates are GB/s of 10^9 bytes a channel: ``rate`` of a ring and between nodes, ``tree`` of a tree inside one, where
+    two nodes leave room for more. An NVSwitch sums for ``heads`` GPUs of a node, for each at ``head``, of which
+    ``head_between`` leaves the node.
     """
 
     generation: str
@@ -66,14 +68,12 @@ class ChannelGraph:
     ranks: int
     linked: bool  # Whether NVLink joins the GPUs of a node
     channels: int
-    inside: float
+    rate: float
     tree: float
-    between: float
-
-    @property
-    def links(self) -> str:
-        """The table of the links inside a node."""
-        return "nvlink" if self.linked else "pcie"
+    heads: int
+    head: float
+    head_between: float
+    x86: bool  # Whether no NVLink-C2C joins GPUs to processors
 
     @property
     def place(self) -> int:
@@ -91,12 +91,12 @@ class ChannelGraph:
         return 2 * self.channels
 
 
-def channel_graph(cluster: Cluster, generation: str) -> ChannelGraph:
+def channel_graph(cluster: Cluster, generation: str, version: Version = ()) -> ChannelGraph:
     """Return what NCCL finds on a cluster of GPUs of a generation, at the least capable of its nodes.
 
-    The search in src/graph/search.cc takes steps of rates; here they are those of the links themselves.
+    The search in src/graph/search.cc takes steps of rates; of rings inside one node those of the links themselves.
     """
-    own = _tables(())["generation"][generation]
+    own = _tables(version)["generation"][generation]
     nodes = cluster.layout.node_set
     used = [nodes.specs[spec] for spec in sorted(set(nodes.spec[cluster.node_of_rank].tolist()))]
     lines = nodes.mesh_lines(cluster.gpu_of_rank[cluster.node_of_rank == cluster.node_of_rank[0]])
@@ -106,22 +106,32 @@ def channel_graph(cluster: Cluster, generation: str) -> ChannelGraph:
     nvlink = min(each * spec.nvlink.rate_Bps if spec.nvlink else 0.0 for spec in used) / 1e9
     pcie = min((spec.pcie.rate_Bps / 1e9 for spec in used if spec.pcie), default=0.0)
     inside = (nvlink if linked else 0.0) or pcie or min(spec.nics * spec.nic.rate_Bps for spec in used) / 1e9
+    steps, fastest = own["inside" if count == 1 else "between"], inf
     if count == 1:
-        channels = own["channels"] if linked else 1
-        return ChannelGraph(generation, 1, cluster.workers, linked, channels, *[inside / channels] * 3)
-    rate = min(spec.nic.rate_Bps for spec in used) / 1e9
-    # A GPU has its part of the interfaces, or as many as its PCIe has the rate for.
-    of_gpu = [ceil(spec.nics / spec.gpus) for spec in used]
-    of_gpu += [ceil(spec.pcie.rate_Bps / spec.nic.rate_Bps) for spec in used if spec.pcie]
-    channels = min(cluster.least_ranks_per_node * max(of_gpu), *(spec.nics for spec in used))
-    rate = min(rate, pcie or rate)
-    if cluster.workers > count:
-        rate = min(rate, inside / channels)
-    single = generation in _SINGLE and rate < _SINGLE_BELOW_GBPS and channels > _FEW_CHANNELS
-    if rate >= _DOUBLED_GBPS and not single:
-        channels, rate = 2 * channels, rate / 2
-    tree = min(2 * rate, inside / channels) if cluster.workers > count else rate
-    return ChannelGraph(generation, count, cluster.workers, linked, channels, rate, max(rate, tree), rate)
+        channels, heads = own["channels"] if linked else 1, min(cluster.workers, _MOST_HEADS)
+        rate = tree = inside / channels
+    else:
+        # A GPU has its part of the interfaces, or as many as its PCIe has the rate for.
+        of_gpu = [ceil(spec.nics / spec.gpus) for spec in used]
+        of_gpu += [ceil(spec.pcie.rate_Bps / spec.nic.rate_Bps) for spec in used if spec.pcie]
+        channels = heads = min(cluster.least_ranks_per_node * max(of_gpu), *(spec.nics for spec in used))
+        fastest = min(pcie or inf, *(spec.nic.rate_Bps / 1e9 for spec in used))
+        several = inside / channels if cluster.workers > count else 0.0
+        rate = _step(steps, min(fastest, several or fastest))
+        single = generation in _SINGLE and rate < _SINGLE_BELOW_GBPS and channels > _FEW_CHANNELS
+        if rate >= _DOUBLED_GBPS and not single:
+            channels, rate, several = 2 * channels, rate / 2, several / 2
+        tree = max(rate, _step(steps, several, 2 * rate))
+    # A head sends to each GPU of its node, and sums besides.
+    head = _step(steps, min(fastest, inside / (heads + 1)))
+    of_heads = heads, head, _step(steps, fastest, 2 * head), all(spec.pcie is not None for spec in used)
+    return ChannelGraph(generation, count, cluster.workers, linked, channels, rate, tree, *of_heads)
+
+
+def _step(steps: Sequence[float], most: float, enough: float = inf) -> float:
+    """Return the fastest rate that the search tries up to a limit, or the slowest that is enough; else the limit."""
+    enough = min((each for each in steps if each * _ROUNDED >= enough), default=inf)
+    return max((each for each in steps if each <= min(most * _ROUNDED, enough)), default=most)
 
 
 def estimate_us(graph: ChannelGraph, demand: Demand, algorithm: str, protocol: str, version: Version) -> float | None:
@@ -145,7 +155,7 @@ def estimate_us(graph: ChannelGraph, demand: Demand, algorithm: str, protocol: s
         own = tables["pat"]
         level_us = tables["network"]["tree"][-1] / own["hop_divisor"]
         latency_us = own["base"] + graph.rounds * level_us + own["rank"] * graph.ranks
-        return float(latency_us + _us(demand.buffer_bytes, own["share"] * graph.channels * graph.between))
+        return float(latency_us + demand.buffer_bytes / 1e3 / (own["share"] * graph.channels * graph.rate))
     return _ring_us(tables, graph, demand, protocol) if algorithm in ("ring", "chain") else None
 
 
@@ -160,53 +170,72 @@ def _tree_threshold_bytes(graph: ChannelGraph) -> float:
 
 
 def _nvls_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand) -> float | None:
-    own, ranks, nodes = tables["generation"][graph.generation], graph.ranks, graph.nodes
+    own, ranks, nodes, heads = tables["generation"][graph.generation], graph.ranks, graph.nodes, graph.heads
     if "nvls" not in own:
         return None
-    heads = graph.channels if nodes > 1 else ranks
-    rate = 2 * graph.tree * graph.channels / heads * own["nvls"] * (heads - 1) / heads
-    if nodes > 1:
-        rate = min(rate, graph.between * (2 if nodes == 2 else 1), own["nvls-tree"][graph.place])
-    latency_us = tables[graph.links]["nvls"][-1] + 2 * graph.rounds * tables["network"]["nvls"][-1]
-    return float(latency_us + _us(demand.buffer_bytes, heads * rate * ranks / (2 * (ranks - 1)))) if rate else None
+    older, hops = tables["nvls"], 2 * graph.rounds
+    if not older:
+        rate = min(2 * graph.head * own["nvls"] * (heads - 1) / heads, graph.head_between * (2 if nodes == 2 else 1))
+        rate *= ranks / (2 * (ranks - 1))
+        if nodes > 1:
+            rate = min(rate, own["nvls-tree"][graph.place] * ranks / (2 * (ranks - 1)))
+            rate *= _correction(own.get("nvls-correction", ()) if graph.x86 else (), demand.buffer_bytes)
+    elif nodes == 1:
+        of_rings = min(graph.channels * graph.rate, own["most"]) / heads
+        rate = older["share"] * (of_rings if older["of-rings"] else graph.head)
+    elif older["chain"]:
+        hops = 2 * (nodes - 1)
+        rate = older["chain"] * nodes / hops * (graph.head if nodes == 2 else graph.head_between)
+    else:
+        rate = older["share"] * min(graph.head, graph.head_between / (1 if nodes == 2 else 2))
+    latency_us = tables["nvlink"]["nvls"][-1] + hops * tables["network"]["nvls"][-1]
+    return float(latency_us + demand.buffer_bytes / 1e3 / (heads * rate)) if rate else None
 
 
 def _tree_us(tables: Mapping[str, Any], graph: ChannelGraph, size_bytes: int, protocol: str) -> float:
     own, place, channels = tables["generation"][graph.generation], graph.place, graph.channels
-    rate = min(0.92 * channels * (graph.tree if graph.nodes <= 2 else graph.between), channels * own["tree"][place])
+    rate = min(channels * (graph.tree if graph.nodes <= 2 else graph.rate), own["most"])
+    rate = min(0.92 * rate, channels * own["tree"][place])
     if protocol == "LL":
         rate = min(rate / 3.8, _most_ll(tables, graph))
     elif protocol == "LL128":
         rate = min(rate * (7 / 9 if graph.nodes == 1 else 120 / 128), channels * own["tree-LL128"][place])
-    base_us, hop_us, network_us = (
-        tables[section]["tree"][PROTOCOLS.index(protocol)] for section in ("base", graph.links, "network")
-    )
-    latency_us = base_us + 2 * ((graph.ranks // graph.nodes - 1) * hop_us + graph.rounds * network_us)
-    corrections, doublings = tables["correction"][protocol], max(0, floor(log2(max(1, size_bytes) / 64)))
-    correction = corrections[doublings] if doublings < len(corrections) else 1.0
-    return float(latency_us + _us(size_bytes, rate * 0.5 * correction))
+    base_us, network_us = (tables[section]["tree"][PROTOCOLS.index(protocol)] for section in ("base", "network"))
+    hops_us = (graph.ranks // graph.nodes - 1) * _link_us(tables, graph, "tree", protocol) + graph.rounds * network_us
+    correction = _correction(tables["correction"][protocol], size_bytes)
+    return float(base_us + 2 * hops_us + size_bytes / 1e3 / (rate * 0.5 * correction))
 
 
 def _ring_us(tables: Mapping[str, Any], graph: ChannelGraph, demand: Demand, protocol: str) -> float:
     which, ranks, nodes, size_bytes = PROTOCOLS.index(protocol), graph.ranks, graph.nodes, demand.buffer_bytes
-    own, network = tables["generation"][graph.generation], tables["network"]
-    rate = graph.channels * graph.inside
+    own, ring, network = tables["generation"][graph.generation], tables["ring"], tables["network"]
+    rate = min(graph.channels * graph.rate, own["most"])
     if protocol == "LL":
-        rate = min(_most_ll(tables, graph), 0.5 * rate)
+        gathers = nodes == 1 and demand.kind not in ("all_reduce", "reduce")
+        rate = min(_most_ll(tables, graph), ring["LL"][gathers] * rate)
     elif protocol == "LL128":
-        rate = min(0.92 * rate, graph.channels * own["ring-LL128"][graph.place])
-    base_us, link_us = tables["base"]["ring"][which], tables[graph.links]["ring"][which]
+        rate *= ring["LL128-alone"] if ranks == nodes else 0.92
+        rate = min(rate, graph.channels * own["ring-LL128"][graph.place])
+    base_us, link_us = tables["base"]["ring"][which], _link_us(tables, graph, "ring", protocol)
     if demand.kind in ("broadcast", "reduce"):
-        return float(base_us + (link_us if nodes == 1 else network["ring"][which]) + _us(size_bytes, rate))
+        return float(base_us + (link_us if nodes == 1 else network["ring"][which]) + size_bytes / 1e3 / rate)
     reduces = demand.kind == "all_reduce"
     steps, between = (1 + reduces) * (ranks - 1), (1 + reduces) * (nodes - 1)
     if nodes > 1:
+        between += reduces * ring["more-crossings"]
         link_us = max(link_us, tables["hosts"][own["hosts"]]["posting"] * (3 if protocol == "Simple" else 1))
-    hop_us = network["tree" if ranks == nodes else "ring"][which]
+    hop_us = network[ring["hop-alone"] if ranks == nodes else "ring"][which]
     latency_us = base_us + (steps - between) * link_us + between * hop_us
-    if protocol == "Simple" and reduces and nodes > 1 and size_bytes / (graph.channels * ranks) >= _LONG_BYTES:
-        latency_us *= _LONGER_BEFORE_AMPERE if graph.generation == "volta" else _LONGER
-    return float(latency_us + _us(size_bytes, rate * ranks / steps))
+    long_bytes = ranks * (ring["long"] or 64 * graph.blocks)
+    if protocol == "Simple" and reduces and nodes > 1 and size_bytes >= long_bytes:
+        latency_us *= own["longer"]
+    return float(latency_us + size_bytes / 1e3 / (rate * ranks / steps))
+
+
+def _link_us(tables: Mapping[str, Any], graph: ChannelGraph, algorithm: str, protocol: str) -> float:
+    links = "nvlink" if graph.linked and graph.ranks > graph.nodes else "pcie"
+    us: float = tables[links][algorithm][PROTOCOLS.index(protocol)]
+    return us * tables["slower-LL"] if protocol == "LL" and graph.nodes > 1 else us
 
 
 def _most_ll(tables: Mapping[str, Any], graph: ChannelGraph) -> float:
@@ -215,5 +244,6 @@ def _most_ll(tables: Mapping[str, Any], graph: ChannelGraph) -> float:
     return most
 
 
-def _us(size_bytes: int, rate_GBps: float) -> float:
-    return size_bytes / 1e3 / rate_GBps
+def _correction(factors: Sequence[float], size_bytes: int) -> float:
+    doublings = max(0, floor(log2(max(1, size_bytes) / 64)))
+    return factors[doublings] if doublings < len(factors) else 1.0

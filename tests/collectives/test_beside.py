@@ -1,5 +1,7 @@
 """Groups that do the same at once: their rounds share links, and whoever asks sees one group alone."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import simpy
@@ -140,7 +142,8 @@ def test_switches_reduce_for_groups_of_whole_nodes_without_the_network(rate):
 def test_groups_that_lie_otherwise_run_what_they_would_alone(topology):
     """Of four groups of five on nodes of eight, two are inside a node; NVLS needs more than two GPUs of each node."""
     shape, demand = load_shape(topology), all_reduce(5, 1 << 26)
-    cluster, profile = build_cluster(shape, 24), choose_library("nccl").on(shape).profile
+    # Later versions estimate rings of five and six GPUs to be faster than NVSwitches.
+    cluster, profile = build_cluster(shape, 24), replace(choose_library("nccl").on(shape).profile, version=(2, 27))
     members = np.array([range(5), range(5, 10), range(10, 15), range(15, 20)])
     timer = ConcurrentGroupsTimer(cluster, members, profile=profile)
     timed = timer.time(demand)
@@ -156,7 +159,7 @@ def test_groups_that_lie_otherwise_run_what_they_would_alone(topology):
 
 def test_a_switch_may_reduce_for_groups_other_than_the_first():
     cluster, members = build_cluster(load_shape("dgx-h100"), 48), np.array([range(0, 48, 8), range(1, 7)])
-    profile = choose_library("nccl").on(cluster.shape).profile
+    profile = replace(choose_library("nccl").on(cluster.shape).profile, version=(2, 27))
     timed = ConcurrentGroupsTimer(cluster, members, profile=profile).time(all_reduce(6, 1 << 26))
     assert timed.why.endswith("groups placed otherwise run in-network (Simple)")
     assert timed.schedule.assisted

@@ -33,7 +33,7 @@ def test_a_group_of_one_gpu_a_node_takes_what_nodes_of_one_gpu_do(size_bytes):
 @pytest.mark.parametrize(("workers", "interfaces"), [(9, 1), (12, 4), (17, 1), (65, 1), (64, 8)])
 def test_channels_are_those_of_the_gpus_in_use_on_the_node_with_the_fewest(workers, interfaces):
     graph = channel_graph(build_cluster(load_shape("dgx-h100"), workers), "hopper")
-    assert graph.channels * graph.between == pytest.approx(interfaces * 50, rel=0.1)
+    assert graph.channels * graph.rate == pytest.approx(interfaces * 50, rel=0.1)
 
 
 @pytest.mark.parametrize(

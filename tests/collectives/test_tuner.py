@@ -1,6 +1,9 @@
 """NCCL's own choice of algorithms and protocols: its formulas by hand, and that all commands follow it."""
 
+import csv
+from dataclasses import replace
 from math import inf
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -8,9 +11,11 @@ from hypothesis import strategies as st
 
 from s2sim.collectives.schedules.demand import make_demand
 from s2sim.collectives.timing.timer import Timer
+from s2sim.libraries.constants import load_constants, read_version
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.libraries.tuner import channel_graph, estimate_us
 from s2sim.topology.cluster import build_cluster
+from s2sim.topology.hardware import shipped_tables
 from s2sim.topology.read_file import load_shape
 
 MIB = 2**20
@@ -30,7 +35,7 @@ def test_estimates_are_those_of_the_formulas():
     """Two nodes of eight A100, in microseconds and GB/s: a channel an interface, as PCIe has 24 of its 25 GB/s."""
     shape = cluster("dgx-a100", 16, "nic.path=switch")
     graph, demand = channel_graph(shape, "ampere"), make_demand("all_reduce", 4 * MIB, 16)
-    assert (graph.channels, graph.between) == (8, 24)
+    assert (graph.channels, graph.rate) == (8, 24)
     # Seven hops inside and one between, up and down; 20 GB/s a channel, half of it up, and the table's 0.8.
     tree_us = 14.0 + 2 * (7 * 1.25 + 8.5) + 4 * MIB / 1e3 / (8 * 20 * 0.5 * 0.8)
     assert estimate_us(graph, demand, "double-binary-tree", "LL128", ()) == pytest.approx(tree_us)
@@ -43,12 +48,76 @@ def test_estimates_are_those_of_the_formulas():
     assert estimate_us(graph, demand, "direct", "Simple", ()) is None
 
 
-def test_a_switch_that_sums_is_estimated_by_what_it_reaches():
-    """Eight H100: 18 links of 20.6 GB/s, 0.85 of them, of eight heads seven, both ways; 14 of 8 parts pass."""
-    graph, demand = channel_graph(cluster("dgx-h100", 8), "hopper"), make_demand("all_reduce", 64 * MIB, 8)
-    rate = cluster("dgx-h100", 8).shape.nvlink.rate_Bps / 1e9 * 0.85 * 7 / 8 * 2
-    expected = 25 + 64 * MIB / 1e3 / (rate * 8 / 14)
-    assert estimate_us(graph, demand, "in-network", "Simple", ()) == pytest.approx(expected)
+def read_figures():
+    with (Path(__file__).parent / "nccl_estimates.csv").open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+GRAPH = ("channels", "rate", "tree", "heads", "head", "head_between")
+FIGURES = read_figures()
+
+
+@pytest.mark.parametrize("version", sorted({row["version"] for row in FIGURES}, key=read_version))
+def test_estimates_are_those_of_the_source(version):
+    """The figures are those of `ncclTopoTuneModel` and `ncclTopoGetAlgoTime` of src/graph/tuning.cc, compiled.
+
+    They were made for channels as the row has them, with processors of Intel, of AMD with A100.
+    """
+    for row in (row for row in FIGURES if row["version"] == version):
+        gpus, nodes = int(row["gpus"]), int(row["nodes"])
+        alone = ("node.gpus=1", "nic.count=1") if gpus == 1 else ()
+        found = channel_graph(cluster(row["topology"], gpus * nodes, *alone), row["generation"], read_version(version))
+        assert [getattr(found, field) for field in GRAPH] == pytest.approx([float(row[field]) for field in GRAPH], 1e-5)
+        sizes = {"64KiB": 64 * 1024, "4MiB": 4 * MIB, "256MiB": 256 * MIB}
+        demands = [make_demand("all_reduce", size, gpus * nodes) for size in sizes.values()]
+        asked = row["algorithm"], row["protocol"], read_version(version)
+        estimates = [estimate_us(found, demand, *asked) for demand in demands]
+        assert estimates == pytest.approx([float(row[field]) for field in sizes], 1e-4), asked
+
+
+def test_the_search_finds_what_public_logs_show():
+    """Lines "Pattern" of public logs: NVIDIA/nccl#1197 (eight GPUs, 2.19.4) and #1189 (two nodes of two H20)."""
+    found = channel_graph(cluster("dgx-h100", 8), "hopper", (2, 19, 4))
+    assert (found.heads, found.head, found.head_between) == (8, 40, 60)
+    found = channel_graph(cluster("dgx-h100", 4, "node.gpus=2", "nic.count=2"), "hopper")
+    assert (found.channels, found.rate) == (4, 24)
+
+
+def test_trees_and_switches_take_turns_as_a_public_log_shows():
+    """NVIDIA/nccl#1752, 64 nodes of eight H200: 16 MiB run with TREE and LL128, 32 MiB with NVLS_TREE."""
+    sizes = 16 * MIB, 32 * MIB
+    names = [chosen("dgx-h100", 512, "all_reduce", size, version=(2, 26, 2)) for size in sizes]
+    assert names == [("double-binary-tree", "LL128"), ("nvls-tree", "Simple")]
+
+
+def test_switches_that_sum_over_nodes_are_corrected_on_blackwell_with_x86():
+    asked = make_demand("all_reduce", 4 * MIB, 32), "nvls-tree", "Simple"
+    graph = channel_graph(cluster("dgx-b200", 32), "blackwell")
+    corrected, older = (estimate_us(graph, *asked, version) for version in ((), (2, 28)))
+    grace = estimate_us(replace(graph, x86=False), *asked, ())
+    latency_us = 25 + 2 * 2 * 20.9
+    assert corrected - latency_us == pytest.approx((grace - latency_us) / 0.7)
+    assert older < corrected
+    assert not channel_graph(cluster("alps", 8), "hopper").x86
+
+
+def test_ll128_runs_on_gpus_that_a_version_enables_it_for():
+    """Capabilities of 7.0 and more, before 2.27 those named: 7.0, 8.0, 9.0, 10.0 and 12.0."""
+    enabled = {
+        ("p100", (2, 26)): False, ("p100", ()): False,
+        ("t4", (2, 26)): False, ("t4", (2, 27)): True,
+        ("a40", (2, 26, 6)): False, ("a40", ()): True,
+        ("v100", (2, 10)): True, ("a100", (2, 10)): True, ("b200", (2, 26)): True,
+    }  # fmt: skip
+    for (gpu, version), expected in enabled.items():
+        shape = build_cluster(replace(load_shape("dgx-a100"), gpu=gpu), 8)
+        assert ("LL128" in NcclProfile("nccl", version=version)._available(shape)) == expected, (gpu, version)
+
+
+def test_every_nvidia_gpu_of_the_catalogue_has_a_generation():
+    of_nvidia = [name for name in shipped_tables().names("gpu") if not name.startswith("mi")]
+    assert len(of_nvidia) > 40
+    assert [name for name in of_nvidia if load_constants("nccl").generation_of(name) is None] == []
 
 
 @pytest.mark.parametrize(
@@ -76,7 +145,7 @@ def test_one_gpu_a_node_has_pat_where_it_is_estimated_to_be_faster():
     """8 us, a level of 14/3.5 for each doubling, and 2.8 a rank; three quarters of the rate."""
     alone = cluster("dgx-h100", 16, "node.gpus=1", "nic.count=1")
     graph, demand = channel_graph(alone, "hopper"), make_demand("all_gather", MIB, 16)
-    expected = 8 + 4 * 14 / 3.5 + 2.8 * 16 + MIB / 1e3 / (0.75 * graph.channels * graph.between)
+    expected = 8 + 4 * 14 / 3.5 + 2.8 * 16 + MIB / 1e3 / (0.75 * graph.channels * graph.rate)
     assert estimate_us(graph, demand, "pat", "Simple", ()) == pytest.approx(expected)
     assert estimate_us(graph, demand, "pat", "LL", ()) is None
     asked = ("dgx-h100", 16, "all_gather")
@@ -100,7 +169,7 @@ def test_large_messages_go_around_a_ring_and_small_ones_through_trees():
     assert [chosen("polaris", 8, "all_reduce", size)[0] for size in sizes] == ["double-binary-tree", "ring"]
     assert chosen("alps", 8, "all_reduce", 64 * MIB)[0] == "double-binary-tree"
     assert chosen("dgx-h100", 16, "all_reduce", 64 * MIB) == ("nvls-tree", "Simple")
-    assert chosen("dgx-h100", 16, "all_reduce", 64 * MIB, version=(2, 16)) == ("ring", "LL128")
+    assert chosen("dgx-h100", 16, "all_reduce", 64 * MIB, version=(2, 16)) == ("ring", "Simple")
 
 
 def test_versions_have_the_constants_of_their_time():
@@ -108,7 +177,7 @@ def test_versions_have_the_constants_of_their_time():
     by_version = [
         estimate_us(graph, demand, "double-binary-tree", "Simple", version) for version in ((), (2, 22), (2, 18))
     ]
-    more = 256 / 1e3 / (min(0.92 * 8 * graph.between, 8 * 36.0) * 0.5 * 0.9)
+    more = 256 / 1e3 / (min(0.92 * 8 * graph.rate, 8 * 36.0) * 0.5 * 0.9)
     assert by_version == pytest.approx(
         [8.4 + 2 * (7 * 4 + 2 * 14) + more, 2 * (7 * 28 + 2 * 28) + more, 2 * (7 * 4 + 2 * 14) + more]
     )
