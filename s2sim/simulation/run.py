@@ -27,34 +27,23 @@ Passing = Generator[simpy.Event, None, None]
 Waits = Iterable[simpy.Event]
 
 
-class Runner(Protocol):
+class _Runner(Protocol):
     """Ranks that run a script."""
 
     @property
-    def ranks(self) -> int:
-        """Their number."""
-
-    def wait(self, events: Sequence[simpy.Event]) -> Waits:
-        """Wait for collectives."""
-
-    def work(self, work: scripts.Work) -> Waits:
-        """Do work of the codec."""
-
-    def synchronise(self) -> Waits:
-        """Let the host wait for the GPU."""
-
-    def await_gradient(self) -> Waits:
-        """Wait for the gradient."""
-
-    def reach(self, call: int) -> Waits:
-        """Reach the time at which the last of them posts a collective."""
+    def ranks(self) -> int: ...
+    def wait(self, events: Sequence[simpy.Event]) -> Waits: ...
+    def work(self, work: scripts.Work) -> Waits: ...
+    def synchronise(self) -> Waits: ...
+    def await_gradient(self) -> Waits: ...
+    def reach(self, call: int) -> Waits: ...
 
 
 def run_script(
     script: scripts.Script,
     calls: Sequence[scripts.Call],
     communicators: Communicators | RankCommunicator,
-    runner: Runner,
+    runner: _Runner,
     first_call: int = 0,
 ) -> Passing:
     """Run a script with calls numbered from ``first_call``; a size known only from data first waits for the GPU."""
@@ -297,12 +286,8 @@ def replay(
                 watcher.add_work(rank, phase, "work", begin_ps, end_ps)
     launches = tuple(sorted(communicators.launches, key=lambda launch: launch.start_ps))
     completed = tuple(sorted(communicators.completed, key=lambda each: (each.start_ps, each.calls)))
-    works = bool(compute_ps) or any(
-        ends_ps[at] > starts_ps[at]
-        for ranks_in_step, at in of_kind.values()
-        if ranks_in_step.kinds[at].factor > 1
-        for _, starts_ps, ends_ps in ranks_in_step.spent
-    )
+    slowed = [each.work_of(at) for each, at in of_kind.values() if each.kinds[at].factor > 1]
+    works = bool(compute_ps) or any(end_ps > start_ps for work in slowed for _, start_ps, end_ps in work.spent)
     effects = (*(disturbance.effects() if disturbance else ()), *fault.effects_on_work(faults, works=works))
     total_ps = max(max(each.now_ps) for each in groups) // recording.steps
     slowest = tuple(each.work_of(at) for each, at in of_kind.values() if each.now_ps[at] // recording.steps == total_ps)
