@@ -65,14 +65,12 @@ def warn(text: str, *, stacklevel: int = 2, reducer: str | None = None) -> None:
 
 
 @contextmanager
-def warnings_about(reducer: str) -> Iterator[None]:
-    """Give the warnings of a block once it is over, as those about a reducer."""
+def hold_warnings() -> Iterator[list[warnings.WarningMessage]]:
+    """Give the warnings of a block once it is over."""
     with warnings.catch_warnings(record=True) as warned:
         warnings.simplefilter("always")
-        yield
+        yield warned
     for each in warned:
-        if isinstance(each.message, S2SimWarning):
-            each.message.reducer = reducer
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 

@@ -7,7 +7,6 @@ is read only if the hash is right; a damaged one is recorded anew.
 import hashlib
 import os
 import pickle
-import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -17,6 +16,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from s2sim.errors import hold_warnings
 from s2sim.experiment.scenario.content_hash import gradients_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.files import replace_file
@@ -119,11 +119,8 @@ def through_store(
     found = {name: value for name, key in keys.items() if (value := store.get(key)) is not None}
     missing = [item for item in reducers if item.option_string not in found]
     if missing:
-        with warnings.catch_warnings(record=True) as warned:
-            warnings.simplefilter("always")
+        with hold_warnings() as warned:
             computed = compute(missing)
-        for each in warned:
-            warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
         if not warned:
             for name, value in computed.items():
                 store.put(keys[name], value)
