@@ -78,7 +78,8 @@ def code_hash(name: str) -> str:
 
 
 def _module(name: str) -> Path:
-    return Path(str(files("s2sim"))) / "claims" / "papers" / f"{name.replace('-', '_')}.py"
+    module = PAPERS.builtin[name].partition(":")[0]
+    return Path(str(files("s2sim"))).parent / f"{module.replace('.', '/')}.py"
 
 
 def _without_texts(tree: ast.Module) -> str:

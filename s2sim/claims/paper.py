@@ -30,7 +30,7 @@ def _catalogue() -> dict[str, dict[str, Any]]:
 PAPERS = Registry(
     "paper",
     "s2sim.papers",
-    {name: f"s2sim.claims.papers.{name.replace('-', '_')}:PAPER" for name in _catalogue() if name != "rules"},
+    {name: f"s2sim.claims.papers.{entry['object']}" for name, entry in _catalogue().items() if name != "rules"},
 )
 """Names, and the `Paper` that each stands for."""
 

@@ -7,8 +7,8 @@ import pytest
 
 from s2sim.claims import training_outcomes as in_loop
 from s2sim.claims.grid import message_bytes, normal_gradient, sweep
-from s2sim.claims.paper import Claim, PaperEffort, PaperPart, Table, judge_within, on_both_bases
-from s2sim.claims.papers import dgc, random_block, sbc
+from s2sim.claims.paper import Claim, PaperEffort, PaperPart, PaperTexts, Table, judge_within, on_both_bases
+from s2sim.claims.papers import coded_messages
 from s2sim.claims.papers.s2_reducer import in_the_loop
 from s2sim.experiment.progress import SILENT
 from s2sim.experiment.run import run
@@ -24,8 +24,8 @@ def test_a_message_is_what_one_rank_sends():
 
 
 def test_published_shapes_have_the_published_sizes():
-    for name, (mib, _, _) in dgc._PUBLISHED.items():
-        elements = sum(map(prod, dgc._shapes(name)))
+    for name, (mib, _, _) in coded_messages._DGC.figures["mib"].items():
+        elements = sum(map(prod, coded_messages._shapes(name)))
         assert 4 * elements / 2**20 == pytest.approx(mib, abs=0.005), name
 
 
@@ -53,7 +53,8 @@ def test_tables_alone_leave_out_dense_layers():
 
 def test_without_the_extra_torch_claims_of_accuracy_say_so(monkeypatch):
     monkeypatch.setattr(in_loop, "find_spec", lambda _name: None)
-    for part in (in_the_loop, random_block._in_the_loop, sbc._in_the_loop, dgc._in_the_loop):
+    parts = [in_loop.in_the_loop(PaperTexts(name)) for name in ("random-block", "sbc", "dgc", "deepreduce")]
+    for part in (in_the_loop, *parts):
         claims = part(PaperEffort(quick=True), SILENT).claims
         assert claims
         assert all(claim.judgement == "not testable" and "extra torch" in claim.rule for claim in claims)

@@ -5,44 +5,44 @@ from math import log2, prod
 import pytest
 
 from s2sim.claims.paper import PaperEffort
-from s2sim.claims.papers import does_it_pay, gtopk, ok_topk, omnireduce, powersgd, spardl, topka2a
+from s2sim.claims.papers import does_it_pay, published_times, sparse_sums
 from s2sim.experiment.progress import SILENT
 
 
 @pytest.mark.parametrize("ranks", [4, 8, 16])
 def test_gtopk_goes_up_a_tree(ranks):
-    assert gtopk.tree_rounds(ranks) == log2(ranks)
+    assert sparse_sums.tree_rounds(ranks) == log2(ranks)
 
 
 def test_gtopk_computes_what_a_worker_alone_takes():
-    assert gtopk.MEASURED["VGG-16"].compute_s == pytest.approx(0.0972, abs=1e-4)
+    assert sparse_sums.MEASURED["VGG-16"].compute_s == pytest.approx(0.0972, abs=1e-4)
 
 
 @pytest.mark.parametrize("ranks", [6, 8])
 def test_spardl_sends_four_words_an_element_in_twice_the_logarithm_of_rounds(ranks):
-    words, rounds = spardl.measured_cost(ranks)
+    words, rounds = sparse_sums.measured_cost(ranks)
     assert words == pytest.approx(4 * (ranks - 1) / ranks, rel=0.02)
-    assert (words <= spardl.cost(ranks)[0], rounds) == (True, spardl.cost(ranks)[1])
+    assert (words <= sparse_sums.cost(ranks)[0], rounds) == (True, sparse_sums.cost(ranks)[1])
 
 
 @pytest.mark.parametrize("skewed", [False, True])
 def test_ok_topk_sends_less_than_six_words_an_element(skewed):
-    assert ok_topk.MIN_WORDS < ok_topk.words_sent("ok-topk", 16, skewed=skewed) < ok_topk.MAX_WORDS
-    assert ok_topk.words_sent("topk", 16, skewed=skewed) == pytest.approx(2 * 16)
+    assert sparse_sums.MIN_WORDS < sparse_sums.words_sent("ok-topk", 16, skewed=skewed) < sparse_sums.MAX_WORDS
+    assert sparse_sums.words_sent("topk", 16, skewed=skewed) == pytest.approx(2 * 16)
 
 
 @pytest.mark.parametrize("ranks", [4, 8])
 def test_topka2a_sends_less_than_dense_below_one_half(ranks):
-    dense = topka2a.sent_bytes("dense", ranks)
-    assert topka2a.sent_bytes("topka2a:density=0.49", ranks) < dense < topka2a.sent_bytes("topka2a:density=0.51", ranks)
+    below, above = (sparse_sums.sent_bytes(f"topka2a:density={density}", ranks) for density in (0.49, 0.51))
+    assert below < sparse_sums.sent_bytes("dense", ranks) < above
 
 
 def test_resnet_18_of_small_images():
-    assert sum(map(prod, powersgd.resnet18_shapes())) == 11_173_962
+    assert sum(map(prod, published_times.resnet18_shapes())) == 11_173_962
 
 
 def test_published_figures_stand_in_falling_order():
-    times = list(omnireduce.PUBLISHED_MS.values())
+    times = list(published_times.PUBLISHED_MS.values())
     assert times == sorted(times, reverse=True)
 
 
