@@ -15,8 +15,7 @@ from measure import REPEATS, SMALL, cpu_seconds, peak_bytes
 
 from s2sim.codecs.bitmap import pack_positions, unpack_positions
 from s2sim.codecs.exact_sketch import CellType, ExactSketch
-from s2sim.codecs.peel_table import PeelTable
-from s2sim.codecs.peeling import peel_order
+from s2sim.codecs.peeling import PeelTable, peel_order
 from s2sim.codecs.quantize import exponents_for
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from contextlib import suppress
 import typer
 
 from s2sim import __version__
-from s2sim.cli import INTERRUPTED, collective, dev, listing, more, paper, recorded, run, sweep, testbed
+from s2sim.cli import INTERRUPTED, collective, dev, listing, more, recorded, run, sweep, testbed
 from s2sim.cli.options import command, examples, group, help_texts, help_without_command
 from s2sim.cli.output import printable, printable_lines
 from s2sim.errors import S2SimError, S2SimWarning
@@ -35,7 +35,7 @@ _COMMANDS: dict[str, Callable[..., None]] = {
     # Typer has no command that takes arguments and has others below it: these have names of two words.
     "collective table": collective.table_command,
     "collective log": collective.log_command,
-    "paper": paper.paper_command,
+    "paper": more.paper_command,
     "list": listing.list_command,
     # What is used once in a while; the last line of the help names these.
     "regimes": more.regimes_command,

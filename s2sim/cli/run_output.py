@@ -133,7 +133,7 @@ def choose_plot(plot: str | None, spec: RunSpec) -> str:
 def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> "Figure":
     """Return a figure of a run, with all numbers of workers."""
     from s2sim.experiment.judgement import pareto_fronts
-    from s2sim.report.figures import bars, error, sweeps
+    from s2sim.report.figures import reducers, sweeps
     from s2sim.report.figures.labels import describe_setup
 
     rows, subtitle = group_by_workers(result.results), describe_setup(result)
@@ -145,10 +145,10 @@ def figure_of(plot: str, result: Result, curves: Mapping[int, RateCurves]) -> "F
             raise S2SimError("nothing to draw over rates: none limits these workers, or it was interrupted too early")
         return sweeps.break_even_figure(curves, subtitle, reasons)
     if plot == ERROR:
-        return error.error_figure(rows, {count: pareto_fronts(own) for count, own in rows.items()}, subtitle)
+        return reducers.error_figure(rows, {count: pareto_fronts(own) for count, own in rows.items()}, subtitle)
     if plot == SCALING and len(rows) > 1:
         return sweeps.scaling_figure(rows, subtitle, reasons)
     if all(row.iteration is not None for row in result.results):
-        return bars.iterations_figure(rows, subtitle)
+        return reducers.iterations_figure(rows, subtitle)
     fastest_first = {count: sorted(own, key=lambda row: row.time_s.total) for count, own in rows.items()}
-    return bars.breakdown_figure(fastest_first, subtitle)
+    return reducers.breakdown_figure(fastest_first, subtitle)

@@ -50,13 +50,13 @@ def compare_command(
 @command(app, "dev testbed topology")
 def topology_command(*, setting: str, folder: str | None = None, out: str | None = None) -> None:
     """Write the cluster that a setting, or a testbed that is up, is to the simulator as a topology file."""
-    from s2sim.testbed import measured, network, series, settings
+    from s2sim.testbed import measured, network, series
     from s2sim.validation.testbed import setting_named
     from s2sim.validation.testbed_fit import setting_toml
 
     check_targets(out=out)
     if folder is None and setting in network.list_testbed_names():
-        (layout,) = settings.choose_layouts(setting, workers=(), rate=None, nodes=None, uplink=None)
+        (layout,) = series.choose_layouts(setting, workers=(), rate=None, nodes=None, uplink=None)
         found = series.current_setting(layout, "")
     else:
         found = setting_named(measured.read_measured(measured.resolve_testbeds_folder(folder)), setting)
@@ -167,10 +167,9 @@ def run_command(
     called again, it goes on with what is missing. Needs root, iproute2 and the extra torch.
     """
     from s2sim.report.log_comparison import measured_grids, measured_lines
-    from s2sim.testbed import settings
+    from s2sim.testbed import series
     from s2sim.testbed.measure import Repetitions
     from s2sim.testbed.measured import read_measured
-    from s2sim.testbed.series import measure_series
     from s2sim.testbed.training import Training
     from s2sim.validation.calibrate_codecs import calibrate_hooks
 
@@ -179,20 +178,20 @@ def run_command(
     trained = Training(model, module, batch, limit_bytes, seed, tuple(text or ())) if model or module else None
     if trained is None and (batch is not None or text):
         raise OptionError("--batch and --text are of --what training, with --module FILE.py:FUNCTION or --model NAME")
-    wanted = settings.RequestedMeasurements(
-        settings.parse_kinds(what),
-        tuple(collective or settings.COLLECTIVES_BY_DEFAULT),
-        settings.parse_sizes(sizes),
-        tuple(reducer or settings.REDUCERS),
+    wanted = series.RequestedMeasurements(
+        series.parse_kinds(what),
+        tuple(collective or series.COLLECTIVES_BY_DEFAULT),
+        series.parse_sizes(sizes),
+        tuple(reducer or series.REDUCERS),
         trace,
         units.parse_option("--compute", units.parse_time_ps, compute) / units.PS_PER_S,
         trained,
-        tuple(reducer or settings.HOOKS),
+        tuple(reducer or series.HOOKS),
         Repetitions(repeats, units.parse_option("--budget", units.parse_time_ps, budget) / units.PS_PER_S),
         seed,
     )
     counts = () if workers is None else parse_worker_list(workers)
-    layouts = settings.choose_layouts(name, workers=counts, rate=rate, nodes=nodes, uplink=uplink)
+    layouts = series.choose_layouts(name, workers=counts, rate=rate, nodes=nodes, uplink=uplink)
     folder, rows = Path(out), 0
     with output.watching(quiet=quiet) as progress:
 
@@ -203,7 +202,9 @@ def run_command(
 
         try:
             existing, start, line = name is not None, progress.start, output.own_command()
-            measure_series(folder, layouts, wanted, command=line, existing=existing, start=start, advance=advance)
+            series.measure_series(
+                folder, layouts, wanted, command=line, existing=existing, start=start, advance=advance
+            )
             if trained is not None:
                 calibrate_hooks(folder, trained.name, progress, anew=rows > 0)
         except KeyboardInterrupt:
@@ -223,7 +224,7 @@ def run_command(
 
 def _layout(workers: str | None, rate: str | None, nodes: str | None, uplink: str | None, name: str) -> "NetworkLayout":
     from s2sim.testbed.layout import NetworkLayout
-    from s2sim.testbed.settings import parse_nodes
+    from s2sim.testbed.series import parse_nodes
 
     count = None if workers is None else parse_workers(workers)
     rate_Bps = math.inf if rate is None else units.parse_option("--rate", units.parse_rate_Bps, rate)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats, Floats32, Ints, Ints16, Words
 from s2sim.codecs import bitmap, hashing, peeling, quantize
 from s2sim.codecs.payload import DescribedCodec, Payload, float32_vector
-from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
+from s2sim.codecs.peeling import CELLS_PER_KEY, PeelTable
 from s2sim.errors import CodecError, OptionError
 from s2sim.options import check_options
 

@@ -9,6 +9,7 @@ import numpy as np
 
 from s2sim.arrays import Floats
 from s2sim.collectives.timing.timer import SCATTER, TimedSchedule, Timer
+from s2sim.experiment.buckets import record_buckets
 from s2sim.experiment.execute import ExecutedRecording, busiest_link, group_identical_collectives, mean_bytes
 from s2sim.experiment.lower_bounds import communication_bound, iteration_bound_s
 from s2sim.experiment.progress import SILENT, ProgressWatcher
@@ -17,7 +18,6 @@ from s2sim.experiment.recording_store import through_store
 from s2sim.experiment.row_parts import CollectiveRow, Distance, IterationRow, Refused, Times
 from s2sim.experiment.rows import Row
 from s2sim.experiment.run_extrapolation import record_at_size
-from s2sim.experiment.scaled_buckets import record_buckets
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec, step_reader
 from s2sim.reducers.measure import Error
 from s2sim.reducers.script import Recording, count_rounds, payload_bytes

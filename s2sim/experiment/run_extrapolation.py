@@ -16,13 +16,13 @@ import numpy as np
 
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimWarning
+from s2sim.experiment.buckets import record_scaled_buckets
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.experiment.record import Gradients, RecordedReducer, describe_gradients, record
 from s2sim.experiment.recording_store import through_store
 from s2sim.experiment.row_parts import Extrapolation, Refused, Transfer, worst_factor
 from s2sim.experiment.rows import ROUNDING_ERROR, Row
-from s2sim.experiment.scaled_buckets import record_scaled_buckets
 from s2sim.experiment.scaled_scripts import Outcome, record_scaled, run_without_warnings, scale_scripts
 from s2sim.experiment.scenario.content_hash import trace_content
 from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec, place_reducers

@@ -6,8 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.codecs.exact_sketch import ExactSketch
-from s2sim.codecs.peel_table import PeelTable
-from s2sim.codecs.peeling import peel_order
+from s2sim.codecs.peeling import PeelTable, peel_order
 from s2sim.codecs.quantize import HEADROOM, error_bound, exponents_for, maxima_from_usage, overflowed, range_usage
 from s2sim.errors import CodecError, OptionError
 from s2sim.gradients.gradient import RowSparse

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.peel_table import _CHUNK_KEYS, BLOCK_KEYS, CELLS_PER_KEY, PeelTable, cells_for
-from s2sim.codecs.peeling import peel_order
+from s2sim.codecs.peeling import _CHUNK_KEYS, BLOCK_KEYS, CELLS_PER_KEY, PeelTable, cells_for, peel_order
 from s2sim.errors import OptionError
 
 

@@ -3,8 +3,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.peel_table import PeelTable
-from s2sim.codecs.peeling import add_values, peel, peel_order, read_values, rounds_needed
+from s2sim.codecs.peeling import PeelTable, add_values, peel, peel_order, read_values, rounds_needed
 
 
 def naive_rounds(columns):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from s2sim.codecs.peel_table import PeelTable
+from s2sim.codecs.peeling import PeelTable
 from s2sim.errors import CodecError, OptionError, S2SimWarning
 from s2sim.gradients.gradient import Gradient, RowSparse, as_row_sparse
 from s2sim.gradients.synthetic import load_trace

@@ -18,9 +18,8 @@ from s2sim.experiment.rate_curve import rate_curves
 from s2sim.experiment.spec import FOR_TABLES
 from s2sim.reducers.measure import Error
 from s2sim.reducers.registry import REDUCERS
-from s2sim.report.figures.bars import PHASES, breakdown_figure
-from s2sim.report.figures.error import error_figure
 from s2sim.report.figures.labels import describe_setup, spread_positions
+from s2sim.report.figures.reducers import PHASES, breakdown_figure, error_figure
 from s2sim.report.figures.style import (
     FAMILY_STYLES,
     FORMATS,

@@ -6,8 +6,7 @@ import pytest
 
 from s2sim.experiment.judgement import pareto_fronts
 from s2sim.report.answer import result_text
-from s2sim.report.figures.bars import HIDDEN, STACKED, iterations_figure
-from s2sim.report.figures.error import error_figure
+from s2sim.report.figures.reducers import HIDDEN, STACKED, error_figure, iterations_figure
 from s2sim.report.figures.style import ITERATION_PARTS
 from s2sim.report.figures.sweeps import scaling_figure
 from s2sim.report.run_tables import iteration_grids, scaling_efficiencies

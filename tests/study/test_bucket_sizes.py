@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.experiment.scaled_buckets import record_buckets
+from s2sim.experiment.buckets import record_buckets
 from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients import scaling
 from s2sim.gradients.gradient import Gradient, RowSparse
@@ -181,6 +181,6 @@ def test_shards_of_which_copies_hold_less_than_one_element_are_refused(monkeypat
 @pytest.mark.parametrize("text", ["dense", "fp16", "topk:density=0.01", "union:layers=all", "qsgd"])
 def test_layers_that_are_too_wide_for_a_row_of_each_run_as_vectors(text, monkeypatch):
     monkeypatch.setattr(scaling, "DENSE_ELEMENTS", ELEMENTS * RANKS)
-    monkeypatch.setattr("s2sim.experiment.scaled_buckets._MOST_ROW_SCALED", 0)
+    monkeypatch.setattr("s2sim.experiment.buckets._MOST_ROW_SCALED", 0)
     layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
     compare(text, layers, (Bucket((0, 1, 2, 3, 4)),), dense(*SMALL.items()), dense(*LAYERS.items()), WITHIN)

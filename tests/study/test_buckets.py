@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.experiment.buckets import record_buckets
 from s2sim.experiment.record import record
-from s2sim.experiment.scaled_buckets import record_buckets
 from s2sim.experiment.scaled_scripts import record_scaled
 from s2sim.experiment.scenario.reducers import ReducerSpec, asked_or_all
 from s2sim.gradients.gradient import Gradient, RowSparse

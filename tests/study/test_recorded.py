@@ -24,7 +24,7 @@ from s2sim.reducers.gpu_cost import cast, multiply_cost, select
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Work
-from s2sim.report.figures.bars import iterations_figure
+from s2sim.report.figures.reducers import iterations_figure
 from s2sim.report.page_charts import row_charts
 from s2sim.report.run_tables import iteration_grids
 from s2sim.simulation.plan import work_ps

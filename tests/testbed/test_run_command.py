@@ -10,7 +10,7 @@ import pytest
 
 from s2sim.cli.main import main
 from s2sim.testbed.measured import read_measured
-from s2sim.testbed.settings import choose_layouts
+from s2sim.testbed.series import choose_layouts
 
 TRAINING = ["--workers", "2", "--what", "training", "--model", "cnn"]
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs the extra torch")

@@ -15,8 +15,7 @@ from s2sim.testbed import series as session
 from s2sim.testbed.layout import NetworkLayout
 from s2sim.testbed.measure import COLLECTIVES, Repetitions
 from s2sim.testbed.measured import MeasuredSetting, add_row, read_measured
-from s2sim.testbed.series import current_setting, measure_testbed, missing_tasks
-from s2sim.testbed.settings import RequestedMeasurements
+from s2sim.testbed.series import RequestedMeasurements, current_setting, measure_testbed, missing_tasks
 
 needs_torch = pytest.mark.skipif(find_spec("torch") is None, reason="needs the extra torch")
 HERE = MeasuredSetting("lo", 2, 2, inf, inf, 2, "a CPU", "Linux", "2.6", "today", "s2sim")

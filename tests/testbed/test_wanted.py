@@ -4,7 +4,7 @@ import pytest
 
 from s2sim.errors import S2SimError
 from s2sim.testbed.measure import MeasurementTask, collective_task
-from s2sim.testbed.settings import RequestedMeasurements, parse_kinds, parse_sizes
+from s2sim.testbed.series import RequestedMeasurements, parse_kinds, parse_sizes
 
 
 def test_sizes_are_a_list_or_steps_of_four():

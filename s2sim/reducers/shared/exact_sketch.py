@@ -10,8 +10,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats, Floats32, Ints, Ints16, Mask
 from s2sim.codecs.exact_sketch import CellType, DecodedSums, ExactSketch
 from s2sim.codecs.hashing import as_keys
-from s2sim.codecs.peel_table import THIRDS
-from s2sim.codecs.peeling import peel_order, rounds_needed
+from s2sim.codecs.peeling import THIRDS, peel_order, rounds_needed
 from s2sim.codecs.quantize import HEADROOM, error_bound, exponents_for, maxima_from_usage, overflowed
 from s2sim.gradients.gradient import RowSparse
 from s2sim.reducers.gpu_cost import GATHER_BYTES, INDEX_BYTES, ROW_ID_BYTES, SCATTER_BYTES, VALUE_BYTES

@@ -19,7 +19,7 @@ import numpy as np
 
 from s2sim.arrays import Floats, Floats32
 from s2sim.codecs.exact_sketch import CellType, ExactSketch
-from s2sim.codecs.peel_table import CELLS_PER_KEY, PeelTable
+from s2sim.codecs.peeling import CELLS_PER_KEY, PeelTable
 from s2sim.codecs.quantize import HEADROOM, range_usage
 from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.reducers.rank import ErrorBound, Program, Rank, Reduced, Waits, wait_all
