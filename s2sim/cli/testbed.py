@@ -178,7 +178,7 @@ def run_command(
     trained = Training(model, module, batch, limit_bytes, seed, tuple(text or ())) if model or module else None
     if trained is None and (batch is not None or text):
         raise OptionError("--batch and --text are of --what training, with --module FILE.py:FUNCTION or --model NAME")
-    wanted = series.RequestedMeasurements(
+    asked = series.RequestedMeasurements(
         series.parse_kinds(what),
         tuple(collective or series.COLLECTIVES_BY_DEFAULT),
         series.parse_sizes(sizes),
@@ -202,9 +202,7 @@ def run_command(
 
         try:
             existing, start, line = name is not None, progress.start, output.own_command()
-            series.measure_series(
-                folder, layouts, wanted, command=line, existing=existing, start=start, advance=advance
-            )
+            series.measure_series(folder, layouts, asked, command=line, existing=existing, start=start, advance=advance)
             if trained is not None:
                 calibrate_hooks(folder, trained.name, progress, anew=rows > 0)
         except KeyboardInterrupt:
@@ -213,7 +211,7 @@ def run_command(
                 goes_on = "the same command goes on with those that are missing"
                 output.show_lines([f"{units.format_number_of(rows, 'new row')} in {out}; {goes_on}."])
             raise
-    measured = read_measured(folder).only({layout.name for layout in layouts}, wanted.kinds)
+    measured = read_measured(folder).only({layout.name for layout in layouts}, asked.kinds)
     if output.json_alone(asdict(measured), json):
         return
     if not quiet:

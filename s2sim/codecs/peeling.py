@@ -47,9 +47,7 @@ CELLS_PER_KEY = 1.3
 """Cells for each key; what is above the threshold is for blocks that get more keys than others."""
 
 _CHUNK_KEYS = 1 << 17  # Keys that are sorted by block at once: three megabytes with all temporaries
-
 _SMALL = 14.0  # Cells are at least this times keys^(2/3), see `cells_for`
-
 _MAX_BLOCKS, _MAX_COLUMNS = 1 << 16, 1 << 16
 # Arrays, because NumPy takes twice as long to prepare a scalar.
 _LOW = np.array(0xFFFFFFFF, np.uint64)

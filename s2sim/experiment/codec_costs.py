@@ -64,10 +64,7 @@ class Implementation:
 @cache
 def implementations() -> dict[str, Implementation]:
     """Return the implementations that were read, by the names that publications use."""
-    return {
-        name: Implementation(**fields)
-        for name, fields in own_tables(__file__, "implementations.toml")["reducers"].items()
-    }
+    return {key: Implementation(**row) for key, row in own_tables(__file__, "implementations.toml")["reducers"].items()}
 
 
 def usual_implementation(template: str) -> Implementation:

@@ -89,10 +89,8 @@ class RunSpec(cluster_spec.ClusterSpec):
         cluster_spec.check_tuples(self, "workers", "reducers", "instead")
         if self.recorded is not None:
             _take_recorded(self, self.recorded)
-        whole = (self.batch, self.accumulate, self.iterations)
-        cluster_spec.check_integer(
-            *self.workers, self.steps, self.streams, *(each for each in whole if each is not None)
-        )
+        given = (each for each in (self.batch, self.accumulate, self.iterations) if each is not None)
+        cluster_spec.check_integer(*self.workers, self.steps, self.streams, *given)
         _check_values(self)
         _check_training(self)
 

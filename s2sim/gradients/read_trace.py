@@ -120,9 +120,8 @@ def shipped_traces() -> list[tuple[str, str, str]]:
         manifest = read_manifest(directory)
         size = f"{manifest.parameters / 1e6:.2g} M parameters"
         extent = f"{format_number_of(manifest.world_size, 'rank')} x {format_number_of(manifest.steps, 'step')}"
-        rows.append(
-            (name, f"{manifest.model}; {size}; {extent}", f"{manifest.origin.data} ({manifest.origin.licence})")
-        )
+        origin = f"{manifest.origin.data} ({manifest.origin.licence})"
+        rows.append((name, f"{manifest.model}; {size}; {extent}", origin))
     return rows
 
 

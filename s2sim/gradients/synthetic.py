@@ -152,9 +152,8 @@ class SyntheticTrace:
         free = np.sort(own.choice(options.rows - options.common_rows, count, replace=False, shuffle=False))
         free = free + np.searchsorted(common - np.arange(len(common)), free, side="right")
         rows = np.sort(np.concatenate([common, free])).astype(np.int64)
-        values = _draw(
-            named_generator(self.seed, "values", step, index, rank), options.tail, (len(rows), options.width)
-        )
+        random = named_generator(self.seed, "values", step, index, rank)
+        values = _draw(random, options.tail, (len(rows), options.width))
         return RowSparse(rows, values, (options.rows, options.width))
 
 

@@ -178,10 +178,8 @@ def read_constants(path: Path, own: ConstantOverrides = (), library: str = "nccl
     readers = readers | {f"since.{each}": _read_version for each in tables.get("protocol", ())}
     # Limits of data: of a rank inside a node by protocol, and of one channel over several nodes, as bus bandwidth, by
     # algorithm and protocol.
-    each_limit = [
-        f"{each}{nodes}" for each in tables.get("protocol", ()) for nodes in ("", "-two-nodes", "-more-nodes")
-    ]
-    readers |= {f"generation.*.{each}": _read_limit for each in each_limit}
+    limits = [f"{each}{nodes}" for each in tables.get("protocol", ()) for nodes in ("", "-two-nodes", "-more-nodes")]
+    readers |= {f"generation.*.{each}": _read_limit for each in limits}
     channels = [f"{of}-{each}" for of in ("tree", "ring") for each in tables.get("protocol", ())]
     readers |= {f"generation.*.{each}{nodes}": _read_limit for each in channels for nodes in ("", "-two-nodes")}
     known = {
@@ -193,15 +191,11 @@ def read_constants(path: Path, own: ConstantOverrides = (), library: str = "nccl
         check_known(field, known, f"{where}: unknown field {field!r}", TopologyError)
     values |= {field: read(fields, field) for field, read in known.items()}
     values = {field: value for field, value in values.items() if value is not None}
-    _check_turned_off(values, tables, where)
-    return LibraryConstants(name, source, values, tables, tuple(given.values()))
-
-
-def _check_turned_off(values: Mapping[str, Any], tables: Mapping[str, tuple[str, ...]], where: str) -> None:
     names = (*tables.get("protocol", ()), *_SWITCHED)
     for field in (f"network.{each}.off" for each in tables.get("network", ())):
         for wrong in (each for each in values.get(field, ()) if each not in names):
             raise TopologyError(f"{where}: {field} has {wrong!r}{suggest_nearest(wrong, names)}")
+    return LibraryConstants(name, source, values, tables, tuple(given.values()))
 
 
 def merge_tables(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, Any]:

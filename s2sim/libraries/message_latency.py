@@ -322,9 +322,7 @@ def most_peers(demand: Demand, node_of_rank: Ints) -> tuple[int, int]:
     sends = Blocks(demand).sizes() > 0
     np.fill_diagonal(sends, val=False)
     same = node_of_rank[:, None] == node_of_rank
-    inside, between = (
-        max(int(chosen.sum(axis=axis).max()) for axis in (0, 1)) for chosen in (sends & same, sends & ~same)
-    )
+    inside, between = (max(int(part.sum(axis=axis).max()) for axis in (0, 1)) for part in (sends & same, sends & ~same))
     return inside, between
 
 

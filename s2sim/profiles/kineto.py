@@ -243,10 +243,7 @@ def import_profile(
             kept[0].names,
             [shape for shape in kept[0].shapes if shape is not None],
             kept[0].sparse,
-            *(
-                np.median([getattr(each, part) for each in kept], axis=0).tolist()
-                for part in ("forward_us", "ready_us")
-            ),
+            *(np.median([getattr(one, part) for one in kept], axis=0).tolist() for part in ("forward_us", "ready_us")),
         ),
         optimizer_ps=round(PS_PER_US * float(np.median([iteration.optimizer_us for iteration in kept]))),
         memory_bound=memory_bound(events),

@@ -90,7 +90,7 @@ def shard_profile(
         passed_bytes = profile.batch * sizes.tokens * sizes.hidden * value_bytes
     reduce_ps = all_reduce_ps(passed_bytes) if tp > 1 and passed_bytes else 0
     pass_ps = send_ps(-(-passed_bytes // tp)) if pp > 1 and passed_bytes else 0
-    with_reduces = [[_add_all_reduces(layer, sizes, reduce_ps) for layer in stage] for stage in stages]
+    with_reduces = [[_add_reduces(layer, sizes, reduce_ps) for layer in stage] for stage in stages]
     stages_ps = []
     for number, stage in enumerate(with_reduces):
         own_ps = sum(tensor.forward_ps + tensor.backward_ps for layer in stage for tensor in layer)
@@ -160,9 +160,7 @@ def _shard_tensor(tensor: TensorTiming, hidden: int, tp: int) -> TensorTiming:
     )
 
 
-def _add_all_reduces(
-    layer: Sequence[TensorTiming], sizes: TransformerShape | None, reduce_ps: int
-) -> list[TensorTiming]:
+def _add_reduces(layer: Sequence[TensorTiming], sizes: TransformerShape | None, reduce_ps: int) -> list[TensorTiming]:
     """Return a layer whose last gradient waits for its all-reduces, as does the layer before it in forward."""
     *others, last = layer
     if sizes is None or not reduce_ps or not _is_layer(layer, sizes.hidden):

@@ -99,16 +99,10 @@ def switch_buckets(layout: net.NetworkLayout) -> list[str]:
     return [line for port, rate_Bps in rates_Bps.items() for line in bucket(port, rate_Bps, layout.shaping)]
 
 
-def switch_settings() -> Mapping[str, str]:
+def switch_settings() -> dict[str, str]:
     """Return the settings of the switches' namespace, by their path below /proc/sys/net."""
     processors = _all_processors(os.cpu_count() or 1)
     return {path: value.format(processors=processors) for path, value in _KERNEL["switch"].items()}
-
-
-def worker_settings(layout: net.NetworkLayout) -> Mapping[str, str]:
-    """Return the settings of a worker's namespace, by their path below /proc/sys/net."""
-    room = layout.shaping.room_bytes
-    return {**switch_settings(), **{path: value.format(room=room) for path, value in _KERNEL["worker"].items()}}
 
 
 def _all_processors(number: int) -> str:
@@ -290,8 +284,9 @@ def build_testbed(layout: net.NetworkLayout, *, owner: str = "") -> None:
             run_tool("ip", "link", "set", "lo", "alias", owner, namespace=layout.switch)
         workers = range(layout.workers)
         run_tool_batch("ip", [f"netns add {layout.namespace(worker)}" for worker in workers])
-        settings = {layout.namespace(worker): worker_settings(layout) for worker in workers}
-        write_settings({layout.switch: switch_settings(), **settings})
+        room = layout.shaping.room_bytes
+        own = switch_settings() | {path: value.format(room=room) for path, value in _KERNEL["worker"].items()}
+        write_settings({layout.switch: switch_settings(), **{layout.namespace(worker): own for worker in workers}})
         run_tool_batch("ip", switch_lines(layout), namespace=layout.switch)
         run_tool_batch("tc", switch_buckets(layout), namespace=layout.switch)
         own_buckets = bucket(net.INTERFACE, layout.rate_Bps, layout.shaping)

@@ -85,17 +85,15 @@ def simulate_collective(planned: PlannedCollective, progress: ProgressWatcher = 
     def sent(wanted: Wanted | None) -> Iterable[networks.RoutedBytes]:
         chosen = None if wanted is None else lambda src, dst: wanted(workers[src], workers[dst])
         for pattern, sizes_bytes in bytes_by_pattern(schedule, chosen):
-            yield networks.RoutedBytes(
-                timed.times.routes(pattern), workers[pattern.src], workers[pattern.dst], sizes_bytes
-            )
+            ends = workers[pattern.src], workers[pattern.dst]
+            yield networks.RoutedBytes(timed.times.routes(pattern), *ends, sizes_bytes)
 
     if spec.as_packets:
         packet_ends_ps = networks.run_as_packets(schedule, cluster, spec, progress)
         packets_ps = int(packet_ends_ps.max())
         if spec.cross_check:
-            check = networks.compare_networks_on(
-                schedule, cluster, spec, fluid_ps=timed.duration_ps, packets_ps=packets_ps
-            )
+            durations_ps = {"fluid_ps": timed.duration_ps, "packets_ps": packets_ps}
+            check = networks.compare_networks_on(schedule, cluster, spec, **durations_ps)
     if spec.network == "packet":
         return SimulatedCollective(packets_ps, packet_ends_ps, sent, check, effects_in_order(effects, scenario.faults))
     if planned.by_message:

@@ -243,9 +243,7 @@ def point_weights(model: TermModel) -> Floats:
     curves: dict[str, set[str]] = {}
     for point in model.points:
         curves.setdefault(point.source, set()).add(point.curve)
-    return np.array(
-        [0.5 / halves[point.curve, point.large] / np.sqrt(len(curves[point.source])) for point in model.points]
-    )
+    return np.array([0.5 / halves[one.curve, one.large] / np.sqrt(len(curves[one.source])) for one in model.points])
 
 
 def fit(model: TermModel, rules: FitRules, weights: Floats) -> Floats:

@@ -45,8 +45,7 @@ def _sbc_sizes(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.P
 def _dgc_sizes(_effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     """Return what one message takes: the largest thousandth of matrices by distances, vectors densely."""
     claims, rows = [], []
-    published = _DGC.figures["mib"].items()
-    coding = watched(progress, "coding gradients of ResNet-50, AlexNet and an LSTM", published)
+    coding = watched(progress, "coding gradients of ResNet-50, AlexNet and an LSTM", _DGC.figures["mib"].items())
     for name, (whole_mib, sent_mib, ratio) in coding:
         shapes = _shapes(name)
         dense = 4 * sum(map(prod, shapes))

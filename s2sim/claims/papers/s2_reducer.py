@@ -101,13 +101,10 @@ def _chart(title: str, y: str, names: tuple[str, ...], value: Callable[[str, str
 
 def in_time(effort: paper.PaperEffort, progress: ProgressWatcher) -> paper.PaperPart:
     """Return these claims, with the times behind them."""
-    whole = {
-        name: sweep_model(model, effort, progress, tables_only=False)
-        for name, model in _TEXTS.figures["models"].items()
-    }
-    tables = {
-        name: sweep_model(model, effort, progress, tables_only=True) for name, model in _TEXTS.figures["tables"].items()
-    }
+    whole, tables = (
+        {name: sweep_model(model, effort, progress, tables_only=only) for name, model in _TEXTS.figures[key].items()}
+        for key, only in (("models", False), ("tables", True))
+    )
     views = [*starmap(_saved_views, tables.items()), *starmap(_speed_views, whole.items())]
     return paper.PaperPart(
         claims=(*_saving_claims(tables), *_speed_claims(whole), _error_claim(tables)),

@@ -216,7 +216,7 @@ class Torus(DescribedAlgorithm):
         ways = [(order, back) for order in orders for back in directions]
         cuts = [part * demand.buffer_elements // len(ways) for part in range(len(ways) + 1)]
         lanes = [
-            _dimension_rounds(grid, order, (begin, end), demand.buffer_bytes / len(ways), back=back)
+            _axis_rounds(grid, order, (begin, end), demand.buffer_bytes / len(ways), back=back)
             for (order, back), (begin, end) in zip(ways, pairwise(cuts), strict=True)
         ]
         stage = lanes[0] if self.split == "off" else arranged([(lane, ()) for lane in lanes])
@@ -276,9 +276,7 @@ def _parse_size(size: str) -> tuple[int, ...]:
     return tuple(map(int, size.split("x")))
 
 
-def _dimension_rounds(
-    grid: Ints, order: Sequence[int], part: tuple[int, int], size_bytes: float, *, back: bool
-) -> Stage:
+def _axis_rounds(grid: Ints, order: Sequence[int], part: tuple[int, int], size_bytes: float, *, back: bool) -> Stage:
     """Return the rounds of one part of the buffer along the axes of the grid in this order, and in reverse order."""
     begin, end = (np.full(grid.size, cut, np.int64) for cut in part)
     scatters, gathers = [], []

@@ -160,7 +160,7 @@ def step_ends_ps(schedule: Schedule, cluster: Cluster, times: RoundTimes) -> Int
         rounds_ps = [step.times * times.time_ps(step.round) for step in schedule.steps]
         return schedule.launch_ps + np.cumsum(rounds_ps, dtype=np.int64)
     if _are_sequential(schedule.steps, times, len(cluster.fabric)):
-        return schedule.launch_ps + _longest_path_ps(schedule.steps, times.time_ps, times.left_ps)
+        return schedule.launch_ps + _longest_ps(schedule.steps, times.time_ps, times.left_ps)
     return None
 
 
@@ -218,7 +218,7 @@ def duration_floor_ps(schedule: Schedule, times: RoundTimes) -> int:
         return schedule.launch_ps + times.all_at_least_ps(schedule.stage.whole)
     if schedule.stage.chain:
         return schedule.launch_ps + sum(step.times * times.at_least_ps(step.round) for step in schedule.steps)
-    path_ps = _longest_path_ps(schedule.steps, times.at_least_ps, times.left_at_least_ps)
+    path_ps = _longest_ps(schedule.steps, times.at_least_ps, times.left_at_least_ps)
     return schedule.launch_ps + int(path_ps.max(initial=0))
 
 
@@ -262,9 +262,7 @@ def _are_sequential(steps: Sequence[Step], times: RoundTimes, links: int) -> boo
     return True
 
 
-def _longest_path_ps(
-    steps: Sequence[Step], delivered_ps: Callable[[Round], int], left_ps: Callable[[Round], int]
-) -> Ints:
+def _longest_ps(steps: Sequence[Step], delivered_ps: Callable[[Round], int], left_ps: Callable[[Round], int]) -> Ints:
     """Return when each step is delivered, from the times until rounds are delivered and until they have been sent."""
     sent, delivered = np.zeros((2, len(steps)), np.int64)
     sends = any(step.after_sent for step in steps)

@@ -255,13 +255,11 @@ def _median_cells(errors: _Errors, rows: int, target: float) -> float | None:
     return exp(high)
 
 
-def _grow(
-    errors: _Errors, rows: int, median_cells: float, target: float, keys: int, most_cells: float
-) -> SketchSize | None:
+def _grow(errors: _Errors, rows: int, median_cells: float, target: float, keys: int, most: float) -> SketchSize | None:
     """Return the first size from ``median_cells`` on with which 95 % of all seeds keep the error, None if too large."""
     seeds = min(_MAX_SEEDS, max(_MIN_SEEDS, _MAX_HASHES // (rows * keys)))
     cells = median_cells
-    while cells / _SHORT < most_cells:
+    while cells / _SHORT < most:
         measured = errors(rows, cells, seeds)
         over = _error_quantile_95(measured) / target
         if over <= 1:

@@ -190,9 +190,7 @@ class EmbRace(Sparse):
     def reduce_split(self, rank: Rank, split: sparse_split.SplitGradient) -> Program:
         tables = split.tables
         rank.work(known.write_keys_cost(tables))
-        numbers = [
-            RowSparse(table.rows, np.empty((len(table.rows), 0), np.float32), (table.shape[0], 0)) for table in tables
-        ]
+        numbers = [known.rows_without_values(table.rows, (table.shape[0], 0)) for table in tables]
         packed = known.pack_tables(numbers)
         gathered = yield from rank.all_gather(packed, label="row numbers of the batch", size_from_data=True)
         shapes = [number.shape for number in numbers]

@@ -299,10 +299,8 @@ class ArcTopK(LowRank):
         K = [elements_kept(matrix.n, self.density) for matrix in split.matrices]
         norms = [np.linalg.norm(each.astype(np.float64), axis=1) for each in P.value]
         chosen = rank.replicated(lambda: list(map(select_top_k, norms, K)))
-        own = [
-            widen(round_to_dtype(each.rows(kept), split.held))
-            for each, kept in zip(split.matrices, chosen, strict=True)
-        ]
+        selected = zip(split.matrices, chosen, strict=True)
+        own = [widen(round_to_dtype(each.rows(kept), split.held)) for each, kept in selected]
         for matrix, kept in zip(split.matrices, K, strict=True):
             rank.work(cost.select(matrix.n, kept))
             rank.work(cost.copy_out_cost(kept * matrix.m, scattered=False))

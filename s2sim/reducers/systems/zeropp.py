@@ -188,9 +188,7 @@ class THC(Reducer):
         # Not more than a byte an element while other ranks run.
         turned = map(_rotate, split_sizes(flat_vector(gradient, n) * signs, sizes))
         with reduction.refuse_overflow():
-            codes = np.concatenate(
-                [_to_codes(vector, unit, random) for vector, unit in zip(turned, units, strict=True)]
-            )
+            codes = np.concatenate([_to_codes(part, unit, random) for part, unit in zip(turned, units, strict=True)])
         rank.work(cost.write_codes(n, n * _BITS // 8))
 
         wide = np.min_scalar_type(g * rank.size)

@@ -81,9 +81,7 @@ class IntraNodeExchange:
             for index, holds in enumerate(self._holders):
                 parts = self._of(holds)
                 layers = [pair for part in parts for pair in zip(part.layers, sparse, strict=True)]
-                tables, arrays = (
-                    [layer.shape for layer, kept in layers if kept == is_table] for is_table in (True, False)
-                )
+                tables, arrays = ([layer.shape for layer, kept in layers if kept == table] for table in (True, False))
                 received = _interleaved(
                     parts,
                     sparse,

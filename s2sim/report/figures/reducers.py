@@ -18,6 +18,7 @@ from s2sim.arrays import Floats
 from s2sim.experiment.rows import ROUNDING_ERROR, Row
 from s2sim.report.figures import style
 from s2sim.report.figures.labels import Label, figure_with_head, names_size, place_labels
+from s2sim.report.figures.style import PlottedQuantity
 from s2sim.report.format import ENDS_WITH, error_text, factor_text, throughput_text
 from s2sim.report.run_tables import exchange_text, iteration_of, unrecorded
 from s2sim.units import format_bytes, format_seconds
@@ -196,17 +197,15 @@ _KEY_STYLE: dict[str, Any] = {
 _BAND = f"exact (≤ {ROUNDING_ERROR:.0e}):".replace("e-0", "e-")
 
 
-_SENT = style.PlottedQuantity(
-    "bytes sent by the rank that sends most", lambda row: row.bytes_sent_per_rank, format_bytes
-)
-_PAYLOAD = style.PlottedQuantity(
+_SENT = PlottedQuantity("bytes sent by the rank that sends most", lambda row: row.bytes_sent_per_rank, format_bytes)
+_PAYLOAD = PlottedQuantity(
     "bytes that it would hand to a network", lambda row: row.payload_bytes_per_rank, format_bytes
 )
-_TIME = style.PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
-_ITERATION = style.PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds)
+_TIME = PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
+_ITERATION = PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds)
 
 
-def _quantities(rows: Sequence[Row]) -> tuple[style.PlottedQuantity, style.PlottedQuantity]:
+def _quantities(rows: Sequence[Row]) -> tuple[PlottedQuantity, PlottedQuantity]:
     # A single rank sends nothing.
     time = _TIME if any(row.iteration is None for row in rows) else _ITERATION
     return (_PAYLOAD if all(row.workers == 1 for row in rows) else _SENT), time
@@ -215,7 +214,7 @@ def _quantities(rows: Sequence[Row]) -> tuple[style.PlottedQuantity, style.Plott
 class _Panels(NamedTuple):
     """The axes of one quantity: errors on a logarithmic axis, and below them a line for each exact reducer."""
 
-    quantity: style.PlottedQuantity
+    quantity: PlottedQuantity
     front: frozenset[str]
     main: Axes
     exact: Axes | None
@@ -347,7 +346,7 @@ def _draw(panels: Sequence[_Panels], group: _Group) -> None:
     style.label_axes(panels[0].main, y="relative L2 error of the mean gradient")
 
 
-def _steps(quantity: style.PlottedQuantity, front: frozenset[str], group: _Group) -> Floats:
+def _steps(quantity: PlottedQuantity, front: frozenset[str], group: _Group) -> Floats:
     held = [row for row in group.rows if row.reducer in front]
     return style.front_corners([(quantity.of(row), 0.0 if row.exact else _error(row)) for row in held])
 

@@ -122,7 +122,7 @@ def scaling_figure(
         width = max(style.WIDTH, 2 * _MIN_SCALING_WIDTH + names_width)
         figure, body = labels.figure_with_head(title, subtitle, _FRAME + max(_MIN_HEIGHT, names_height), width)
         for axes, quantity in zip(body.subplots(1, 2), quantities, strict=True):
-            _draw_scaling_panel(axes, quantity, rows, rejected)
+            _draw_scaled(axes, quantity, rows, rejected)
         figure.draw_without_rendering()
         largest = {row.reducer: quantities[-1].of(row) for row in sorted(rows, key=lambda row: row.workers)}
         labels.write_names(axes, largest, names)
@@ -153,9 +153,7 @@ def _scaling_quantities(rows: Sequence[Row]) -> tuple[style.PlottedQuantity, sty
     )
 
 
-def _draw_scaling_panel(
-    axes: Axes, quantity: style.PlottedQuantity, rows: Sequence[Row], rejected: Mapping[str, str]
-) -> None:
+def _draw_scaled(axes: Axes, quantity: style.PlottedQuantity, rows: Sequence[Row], rejected: Mapping[str, str]) -> None:
     style.style_axes(axes)
     counts = sorted({row.workers for row in rows})
     values = [value for value in map(quantity.shown, rows) if isfinite(value)]
