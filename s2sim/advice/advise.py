@@ -139,9 +139,8 @@ def _cheapest(base: RunSpec, runs: advice.Runs, changes: Changes, faster: float)
     if (today := ways.cell((0,) * (len(ways.axes) + 1))) is None:
         raise OptionError("advise cheapest: the cluster as it is cannot be run: s2sim run says why")
     if not today.compared_s:
-        raise OptionError(
-            f"advise cheapest: nothing is shorter than {format_number_of(today.workers, 'worker')} in 0 s"
-        )
+        workers = format_number_of(today.workers, "worker")
+        raise OptionError(f"advise cheapest: nothing is shorter than {workers} in 0 s")
     target_s = today.compared_s * (1 - faster)
     search = CheapestSearch(ways.prices, ways.time, target_s)
     found = search.run()
@@ -170,10 +169,8 @@ def _cheapest(base: RunSpec, runs: advice.Runs, changes: Changes, faster: float)
     notes = [
         f"along {', '.join(falling)} dearer was never slower where both were tried, which the search relies on"
     ] * bool(falling)
-    cells = [today, *answers]
-    return _advice(
-        "cheapest", base, lines, cells, ways.count, runs, changes.currency, notes, taken=[*answers, today][0]
-    )
+    cells, taken = [today, *answers], [*answers, today][0]
+    return _advice("cheapest", base, lines, cells, ways.count, runs, changes.currency, notes, taken=taken)
 
 
 def _answer_text(cell: advice.AdviceCell, today: advice.AdviceCell, base: RunSpec, currency: str | None) -> str:

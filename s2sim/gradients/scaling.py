@@ -116,10 +116,9 @@ def scale_to_layers(name: str, layers: Sequence[ModelLayer], like: Gradient, wor
     kept = _KEPT
     if any(layer.most_rows for layer in layers):
         kept += ", but of no table more rows than a mini-batch looks up"
-    note = (
+    notes = [
         f"scaled to the layers of {name}: {kept}; errors are those of the trace's values, weighted by the model's sizes"
-    )
-    notes = [note]
+    ]
     if tables:
         pairs = ", ".join(f"{table} after {like.names[source]}" for table, source in tables.items())
         notes.append(f"tables of {name}: {pairs}")

@@ -218,13 +218,11 @@ class Events:
         if not isinstance(event, dict) or event.get("ph") != "X":
             return
         start, duration = _time(event.get("ts")), _time(event.get("dur"))
-        name, category = event.get("name"), event.get("cat")
-        more = event.get("args")
+        name, category, more = event.get("name"), event.get("cat"), event.get("args")
         if start is None or duration is None or not isinstance(name, str) or not isinstance(category, str):
             return
-        self._take_span(
-            category.lower(), TraceSpan(name, start, start + duration), more if isinstance(more, dict) else {}
-        )
+        span = TraceSpan(name, start, start + duration)
+        self._take_span(category.lower(), span, more if isinstance(more, dict) else {})
 
     def _take_span(self, kind: str, span: TraceSpan, arguments: dict[str, Any]) -> None:
         if kind in {"cpu_op", "operator"}:

@@ -25,10 +25,7 @@ def index_splitter(*radices: int) -> Callable[[int], list[int]]:
     [1, 2, 3]
     """
     outer, *strides = (prod(radices[place:]) for place in range(len(radices) + 1))
-    return lambda number: [
-        number // outer,
-        *(number // stride % radix for stride, radix in zip(strides, radices, strict=True)),
-    ]
+    return lambda at: [at // outer, *(at // stride % radix for stride, radix in zip(strides, radices, strict=True))]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -89,9 +89,8 @@ def busiest_links(
     busiest = [int(link) for link in order if carried[link]]
 
     def wanted(src: Ints, dst: Ints) -> Mask:
-        from_part, to_part = (
-            parts[side, busiest, None] & _rank_bit(ranks, fabric) for side, ranks in enumerate((src, dst))
-        )
+        ends = (parts[side, busiest, None] & _rank_bit(ranks, fabric) for side, ranks in enumerate((src, dst)))
+        from_part, to_part = ends
         found: Mask = ((from_part != 0) & (to_part != 0)).any(axis=0)
         return found
 

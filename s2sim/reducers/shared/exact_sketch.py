@@ -105,9 +105,8 @@ def resent_costs(tables: Sequence[RowSparse], again: Sequence[Ints]) -> tuple[Wo
 def _order_cost(sketches: Sequence[ExactSketch], rows: Sequence[Ints], rounds: int) -> tuple[int, int]:
     """Return the traffic in bytes and the launches of ordering the rows of each sketch, all of which can be read."""
     # A key is written with its cell, claims it, and is removed from three states, which are read again.
-    per_key = (
-        ROW_ID_BYTES + 2 * INDEX_BYTES + SCATTER_BYTES + GATHER_BYTES + THIRDS * (2 * SCATTER_BYTES + GATHER_BYTES)
-    )
+    per_key = ROW_ID_BYTES + 2 * INDEX_BYTES + SCATTER_BYTES + GATHER_BYTES
+    per_key += THIRDS * (2 * SCATTER_BYTES + GATHER_BYTES)
     cells = sum(sketch.table.cells for sketch in sketches)
     # States are cleared, keys are counted in their cells, and all states are read; a last look finds no key.
     return 2 * cells * _STATE_BYTES + sum(map(len, rows)) * per_key, 3 + _ORDER_KERNELS * rounds
