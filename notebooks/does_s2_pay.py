@@ -25,7 +25,7 @@ def _():
     from s2sim.experiment.spec import COMPARED, RunSpec
     from s2sim.files import check_inside
     from s2sim.gradients.read_trace import shipped_traces
-    from s2sim.libraries.lowering_tables import LIBRARIES
+    from s2sim.libraries.lowering import LIBRARIES
     from s2sim.report.answer import verdict_lines
     from s2sim.topology.read_file import list_topologies
 

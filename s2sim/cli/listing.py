@@ -75,7 +75,7 @@ KINDS: dict[str, Callable[[], Entries]] = {
     ),
     "libraries": partial(
         _entries,
-        "s2sim.libraries.lowering_tables:LIBRARIES",
+        "s2sim.libraries.lowering:LIBRARIES",
         lambda library: _with_options(
             library.summary, "; ".join(f"{key}={'|'.join(values)}" for key, values in library.options)
         ),
@@ -162,7 +162,7 @@ def _list_reducers(name: str | None, json: str | None, *, table: bool) -> None:
 
 def _list_quantities(kind: str, name: str, json: str | None) -> None:
     """Show the numbers of a part of hardware or of a library with their origin."""
-    from s2sim.libraries.lowering_tables import LIBRARIES, library_quantities
+    from s2sim.libraries.lowering import LIBRARIES, library_quantities
     from s2sim.topology.read_file import find_part, summarise_part, value_text
 
     if kind == _LIBRARIES:

@@ -11,7 +11,7 @@ from s2sim.errors import OptionError, S2SimError, suggest_nearest
 from s2sim.experiment.rate_curve import RateCurves
 from s2sim.experiment.rows import Result
 from s2sim.experiment.spec import RunSpec
-from s2sim.libraries.lowering_tables import IDEAL, LIBRARIES
+from s2sim.libraries.lowering import IDEAL, LIBRARIES
 from s2sim.report import answer
 from s2sim.report import run_tables as rows
 from s2sim.report.figures.cluster_sizes import ClusterGraph

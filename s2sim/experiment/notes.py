@@ -24,7 +24,7 @@ from s2sim.experiment.scenario.training import TrainingIteration
 from s2sim.experiment.spec import BASELINES, RunSpec
 from s2sim.gradients.synthetic import AnyTrace
 from s2sim.libraries.library import TIMING, TIMING_OPTIONS, Library
-from s2sim.libraries.lowering_tables import IDEAL
+from s2sim.libraries.lowering import IDEAL
 from s2sim.profiles.read import RecordedJob
 from s2sim.reducers.script import AwaitGradient
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline

@@ -9,18 +9,8 @@ from math import inf, sqrt
 
 import numpy as np
 
+from s2sim.experiment import choice as choices
 from s2sim.experiment.break_even import pays, search_loads
-from s2sim.experiment.choice import (
-    Candidate,
-    Choice,
-    Decision,
-    candidates_of,
-    choose,
-    compare_times,
-    judged_time_s,
-    rejected,
-    required_dense,
-)
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.experiment.prediction import Prediction
 from s2sim.experiment.progress import SILENT, ProgressWatcher, watched
@@ -67,11 +57,13 @@ def over_batches(
 
         def times_at(batch: float, each: Prediction = each, doubt: float = doubt) -> tuple[float, float]:
             own = replace(each.executed, scenario=with_batch(int(batch)))
-            return dense_ps(int(batch)), required_dense(own.compared_ps, each.row, doubt, each.executed.replay.total_ps)
+            return dense_ps(int(batch)), choices.required_dense(
+                own.compared_ps, each.row, doubt, each.executed.replay.total_ps
+            )
 
         highest = max(HIGHEST_BATCH, training.profile.batch)
         gains = {1: False, highest: False}
-        if rejected(each.row, max_error) is None:
+        if choices.rejected(each.row, max_error) is None:
             gains = _locate_changes(times_at, search_loads(times_at, 1, highest, _middle))
         found.append(_to_count_pays(each.row.reducer, "batch", gains))
     return tuple(found)
@@ -104,7 +96,7 @@ def over_workers(rows: Sequence[Row], max_error: float | None) -> tuple[CountPay
         return ()
     gains: dict[str, dict[int, bool]] = {}
     for count in counts:
-        candidates = candidates_of([row for row in rows if row.workers == count], max_error)
+        candidates = choices.candidates_of([row for row in rows if row.workers == count], max_error)
         baseline = next(each for each in candidates if each.baseline)
         for each in candidates:
             if not each.baseline:
@@ -120,10 +112,10 @@ def _to_count_pays(name: str, field: str, known: Mapping[int, bool]) -> CountPay
 
 
 def find_sensitive_constants(
-    candidates: Sequence[Candidate], executed: Sequence[ExecutedRecording], max_error: float | None
+    candidates: Sequence[choices.Candidate], executed: Sequence[ExecutedRecording], max_error: float | None
 ) -> tuple[Flip, ...]:
     """Return the GPU's estimated constants with another choice at an end of their range than now."""
-    scenario, now = executed[0].scenario, choice_name(choose(candidates, max_error))
+    scenario, now = executed[0].scenario, choice_name(choices.choose(candidates, max_error))
     baseline_first = sorted(zip(candidates, executed, strict=True), key=lambda pair: not pair[0].baseline)
     own_s, flips = baseline_first[0][0].time_s, []
     ranges = estimated_ranges(scenario.gpu, [each.recording for each in executed])
@@ -131,7 +123,7 @@ def find_sensitive_constants(
         gpu = with_constant(scenario.gpu, constant, value)
         changed = replace(scenario, machines=replace(scenario.machines, gpu=gpu))
         times_s: dict[object, float] = {}
-        varied: list[Candidate] = []
+        varied: list[choices.Candidate] = []
         for each, one in baseline_first:
             other = replace(one, scenario=changed)
             least, most = (1.0, 1.0) if each.rejected else work_ratios(one, other)
@@ -148,7 +140,7 @@ def find_sensitive_constants(
             if same not in times_s:
                 times_s[same] = (one if least == most == 1 else other).compared_ps / PS_PER_S
             varied.append(replace(each, time_s=times_s[same]))
-        best = choice_name(choose(varied, max_error))
+        best = choice_name(choices.choose(varied, max_error))
         if best != now:
             flips.append(Flip(constant, value, format_constant(scenario.gpu, constant), best))
     return tuple(flips)
@@ -165,7 +157,7 @@ def work_ratios(one: ExecutedRecording, other: ExecutedRecording) -> tuple[float
     return float(ratios.min(initial=1.0)), float(ratios.max(initial=1.0))
 
 
-def choice_name(choice: Choice) -> str:
+def choice_name(choice: choices.Choice) -> str:
     """Return the option string of a choice, ``dense`` for no compression, or ``undecided``."""
     if choice.decision == "undecided":
         return choice.decision
@@ -201,7 +193,7 @@ class IntervalRobustness:
             return "" if self.decides(name) else "Probably "
         return f"{'Too close to decide; by' if share < _SURE else 'By'} predicted times "
 
-    def sentence(self, name: str, decision: Decision = "use") -> str:
+    def sentence(self, name: str, decision: choices.Decision = "use") -> str:
         """Return what that says of an answer, or of leaving it undecided, where ``name`` is that of the baseline.
 
         >>> IntervalRobustness((("union", 0.95), ("dense", 0.05))).sentence("union")
@@ -228,7 +220,7 @@ def _probability(share: float) -> str:
 
 
 def interval_robustness(
-    rows: Sequence[Row], candidates: Sequence[Candidate], max_error: float | None
+    rows: Sequence[Row], candidates: Sequence[choices.Candidate], max_error: float | None
 ) -> IntervalRobustness | None:
     """Return the shares of the draws in which each is named first; None if a time has no draws."""
     drawn = {row.reducer: row.band_draws_s for row in rows if row.band_draws_s}
@@ -238,12 +230,12 @@ def interval_robustness(
     able = [each for each in candidates if each.rejected is None or each.baseline]
     times_s = np.maximum([each.time_s + np.array(drawn[each.name][:draws]) for each in able], 0.0)
     # Draws in which all comparisons end alike have one choice.
-    _, first, counts = np.unique(compare_times(able, times_s), axis=0, return_index=True, return_counts=True)
+    _, first, counts = np.unique(choices.compare_times(able, times_s), axis=0, return_index=True, return_counts=True)
     winners: Counter[str] = Counter()
     for draw, count in sorted(zip(first.tolist(), counts.tolist(), strict=True)):
         pairs = zip(able, times_s[:, draw].tolist(), strict=True)
         varied = [replace(each, time_s=time_s) for each, time_s in pairs]
-        winners[choose(varied, max_error).best.name] += count
+        winners[choices.choose(varied, max_error).best.name] += count
     return IntervalRobustness(tuple((name, count / draws) for name, count in winners.most_common()))
 
 
@@ -252,7 +244,7 @@ def interval_texts(rows: Sequence[Row]) -> dict[str, str]:
     texts = {}
     for row in rows:
         if row.band is not None:
-            beside_s = judged_time_s(row) - (row.time_s.total if row.iteration_s is None else row.iteration_s)
+            beside_s = choices.judged_time_s(row) - (row.time_s.total if row.iteration_s is None else row.iteration_s)
             low_s, high_s = (max(end + beside_s, 0.0) for end in (row.band.low_s, row.band.high_s))
-            texts[row.reducer] = f" ({format_interval(low_s, judged_time_s(row), high_s)})"
+            texts[row.reducer] = f" ({format_interval(low_s, choices.judged_time_s(row), high_s)})"
     return {name: text for name, text in texts.items() if " to " in text}

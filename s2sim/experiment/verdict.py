@@ -14,7 +14,7 @@ from s2sim.experiment.run_state import RunState
 from s2sim.experiment.scenario.cluster import ESTIMATES
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.spec import CodecBasis, RunSpec
-from s2sim.libraries.lowering_tables import IDEAL
+from s2sim.libraries.lowering import IDEAL
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline
 from s2sim.uncertainty.interval import errors_known
 

@@ -116,7 +116,7 @@ class Library:
 
     @property
     def option_string(self) -> str:
-        """The text that `s2sim.libraries.lowering_tables.choose_library` reads back."""
+        """The text that `s2sim.libraries.lowering.choose_library` reads back."""
         defaults = {key: values[0] for key, values in self.options}
         return join_option_string(self.name, {key: value for key, value in self.chosen if value != defaults[key]})
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import split_sizes
 from s2sim.errors import S2SimError
 from s2sim.libraries.library import Library
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 
 # ruff: noqa: SLF001  (of a ProcessGroup, whose own methods these are; the functions around them want every process to
 # know of every group)

@@ -19,7 +19,7 @@ from s2sim.experiment.scenario.cluster import Machines, Scenario, estimated_rang
 from s2sim.experiment.scenario.reducers import place_reducers, step_reader
 from s2sim.experiment.spec import PREFETCH
 from s2sim.gradients.synthetic import SyntheticOptions, SyntheticTrace
-from s2sim.libraries.lowering_tables import IDEAL
+from s2sim.libraries.lowering import IDEAL
 from s2sim.provenance import run_record
 from s2sim.regimes.map import LATENCY_FIELD, RATE_FIELD, Cell, Contender, RegimeMap, RegimeSpec, Wins
 from s2sim.simulation.plan import Plan, make_plan

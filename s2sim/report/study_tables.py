@@ -15,18 +15,8 @@ from s2sim.files import own_tables
 from s2sim.options import split_option_string
 from s2sim.regimes.map import Cell, RegimeMap
 from s2sim.report import format as fmt
+from s2sim.report import grid as grids
 from s2sim.report.answer import alternative_lines, price_lines, verdict_lines
-from s2sim.report.grid import (
-    Column,
-    Grid,
-    Screen,
-    TableColumn,
-    columns_of,
-    continue_cells,
-    number_column,
-    tabulate,
-    text_column,
-)
 from s2sim.report.run_tables import time_scope_text
 from s2sim.training.curve import Interval
 from s2sim.training.result import TrainResult
@@ -44,16 +34,16 @@ def paper_head(paper: Rebuilt) -> list[str]:
     return [f"{paper.name}: {paper.title}", paper.source]
 
 
-def claims_grid(paper: Rebuilt) -> Grid:
+def claims_grid(paper: Rebuilt) -> grids.Grid:
     """Return claims with published and simulated values and judgements; those not reproduced stand out."""
-    grid = tabulate(
+    grid = grids.tabulate(
         f"Claims of {paper.name}",
         enumerate(paper.claims, 1),
-        *columns_of("claims"),
+        *grids.columns_of("claims"),
         strong=lambda item: item[1].judgement == "not reproduced",
     )
     # Long texts continue in further rows, so that the table fits a terminal.
-    return continue_cells(
+    return grids.continue_cells(
         grid, lambda column, cell: wrap(cell, _WIDTHS[column], break_long_words=False, break_on_hyphens=False)
     )
 
@@ -75,15 +65,15 @@ def setup_lines(paper: Rebuilt) -> list[tuple[str, str]]:
     ]
 
 
-def numbers_grid(table: Table) -> Grid:
+def numbers_grid(table: Table) -> grids.Grid:
     """Return a table of the numbers behind claims; columns of numbers are aligned at the right."""
 
     def numeric(column: int) -> bool:
         cells = [row[column] for row in table.rows]
         return column > 0 and all(not cell or cell[0].isdigit() or cell[0] in "-+<>" for cell in cells)
 
-    columns = tuple(Column(title, numeric=numeric(column)) for column, title in enumerate(table.columns))
-    return Grid(table.title, columns, table.rows)
+    columns = tuple(grids.Column(title, numeric=numeric(column)) for column, title in enumerate(table.columns))
+    return grids.Grid(table.title, columns, table.rows)
 
 
 def papers_lines(result: PapersResult) -> list[str]:
@@ -113,20 +103,22 @@ def axis_values(cells: Sequence[Cell]) -> list[list[float]]:
     return [list(dict.fromkeys(getattr(cell, name) for cell in cells)) for name in names]
 
 
-def regime_grids(result: RegimeMap) -> list[Grid]:
+def regime_grids(result: RegimeMap) -> list[grids.Grid]:
     """Return a table per latency: a row per density and overlap, a column per rate."""
     densities, overlaps, rates, latencies = axis_values(result.cells)
     names = short_names(result.spec.reducers)
     cells = {(cell.latency_s, cell.density, cell.overlap, cell.rate_Bps): cell for cell in result.cells}
 
-    def of_rate(latency: float, rate: float) -> TableColumn[tuple[float, float]]:
-        return number_column(format_rate(rate), lambda point: cell_text(cells.get((latency, *point, rate)), names))
+    def of_rate(latency: float, rate: float) -> grids.TableColumn[tuple[float, float]]:
+        return grids.number_column(
+            format_rate(rate), lambda point: cell_text(cells.get((latency, *point, rate)), names)
+        )
 
     return [
-        tabulate(
+        grids.tabulate(
             f"latency of a NIC {format_seconds(latency)}: the fastest, and its speed-up over dense",
             list(product(densities, overlaps)),
-            text_column("density,\noverlap", lambda point: f"{point[0]:g}, {point[1]:g}"),
+            grids.text_column("density,\noverlap", lambda point: f"{point[0]:g}, {point[1]:g}"),
             *(of_rate(latency, rate) for rate in rates),
         )
         for latency in latencies
@@ -147,20 +139,20 @@ def names_line(reducers: Sequence[str]) -> str | None:
     return f"Short names: {'; '.join(parts)}." if parts else None
 
 
-def regimes_screen(result: RegimeMap) -> Screen:
+def regimes_screen(result: RegimeMap) -> grids.Screen:
     """Return the winners by rate, latency, density and overlap."""
     after = ["", *filter(None, [names_line(result.spec.reducers)]), *fmt.note_lines(result.notes), "", result.summary]
-    return Screen([result.cluster], regime_grids(result), after, [result.summary])
+    return grids.Screen([result.cluster], regime_grids(result), after, [result.summary])
 
 
-def papers_screen(result: PapersResult) -> Screen:
+def papers_screen(result: PapersResult) -> grids.Screen:
     """Return the claims of papers with judgements and reasons."""
     why = [line for paper in result.papers for line in ("", *paper_head(paper), *why_lines(paper))]
     lines = papers_lines(result)
-    return Screen(lines, [claims_grid(paper) for paper in result.papers], why, lines)
+    return grids.Screen(lines, [claims_grid(paper) for paper in result.papers], why, lines)
 
 
-def topologies_screen(result: TopologiesResult) -> Screen:
+def topologies_screen(result: TopologiesResult) -> grids.Screen:
     """Return which topology is fastest and cheapest, a row for each, and what to do on it."""
     from s2sim.experiment.topologies import cost_unit, topology_name
 
@@ -169,12 +161,12 @@ def topologies_screen(result: TopologiesResult) -> Screen:
     scope = time_scope_text(compared)
     cost_title = f"cost of {cost_unit(compared[0])}".replace(" of ", "\nof ").replace(" s", "\ns")
     known = {_SAMPLES: any(row.samples_per_s for row in rows), "{cost}": any(row.cost is not None for row in rows)}
-    grid = tabulate(
+    grid = grids.tabulate(
         f"time of {scope} with the best reducer"
         if several
         else f"{fmt.workers_text(rows[0].workers)}: time of {scope}",
         rows,
-        *columns_of(
+        *grids.columns_of(
             "topologies",
             {"cost": cost_title},
             where=known | {"workers": several},
@@ -192,29 +184,29 @@ def topologies_screen(result: TopologiesResult) -> Screen:
             says.setdefault(line, []).append(topology_name(each.spec.topology))
     of_all = [line for line, names in says.items() if len(names) == len(result.results)]
     of_some = [f"{', '.join(names)}: {line}" for line, names in says.items() if line not in of_all]
-    return Screen(result.lines, [grid], [*of_some, *of_all], result.lines)
+    return grids.Screen(result.lines, [grid], [*of_some, *of_all], result.lines)
 
 
-def advice_screen(result: Advice) -> Screen:
+def advice_screen(result: Advice) -> grids.Screen:
     """Return the answer, the cells that it rests on, and how many were looked at."""
     cells = result.cells
     several = {name: len({getattr(cell, name) for cell in cells}) > 1 for name in ("changes", "workers")}
     known = {_SAMPLES: any(cell.samples_per_s for cell in cells), "price": bool(result.currency)}
     known["efficiency"] = any(cell.efficiency is not None for cell in cells)
-    columns = columns_of(
+    columns = grids.columns_of(
         "advice",
         where=several | known,
         speedup=lambda cell: fmt.factor_text(inf if cell.speedup_vs_dense is None else cell.speedup_vs_dense),
         loss=lambda cell: fmt.loss_text(cell.relative_l2, cell.error_range, exact=cell.exact),
         money=lambda price: format_money(price, str(result.currency)),
     )
-    grid = tabulate(f"{result.question}: the runs that this rests on", cells, *columns)
+    grid = grids.tabulate(f"{result.question}: the runs that this rests on", cells, *columns)
     looked = f"{format_number_of(result.runs, 'run')} for {format_number_of(result.combinations, 'combination')}."
     script = ["", "Lines for the script that was recorded:", "", *result.script] * bool(result.script)
-    return Screen(result.lines, [grid], [looked, *fmt.note_lines(result.notes)], result.lines, script)
+    return grids.Screen(result.lines, [grid], [looked, *fmt.note_lines(result.notes)], result.lines, script)
 
 
-def train_screen(result: TrainResult) -> Screen:
+def train_screen(result: TrainResult) -> grids.Screen:
     """Return the target, the parts of a step's time, a line per reducer on what it takes to the target, the verdict."""
     from s2sim.training.result import interval_text, target_text  # it knows of training, which most tables do not need
 
@@ -228,7 +220,7 @@ def train_screen(result: TrainResult) -> Screen:
         "score": result.score,
         "target": "target" if result.target is None else target_text(result.target),
     }
-    columns = columns_of(
+    columns = grids.columns_of(
         "training",
         titles,
         where={"cost\nto it": result.price is not None},
@@ -239,9 +231,9 @@ def train_screen(result: TrainResult) -> Screen:
         money=lambda amount: format_money(amount, currency),
         ratio=interval_text,
     )
-    grid = tabulate("on held-out data, by reducer", result.rows, *columns)
+    grid = grids.tabulate("on held-out data, by reducer", result.rows, *columns)
     before = [result.headline, f"Target: {goal}. A step: {step}{means}."]
-    return Screen(before, [grid], ["", *fmt.note_lines(result.notes), "", *result.verdict], result.verdict)
+    return grids.Screen(before, [grid], ["", *fmt.note_lines(result.notes), "", *result.verdict], result.verdict)
 
 
 def _interval_form(text: Callable[[float], str]) -> Callable[[Interval], str]:
@@ -258,7 +250,7 @@ def _interval_form(text: Callable[[float], str]) -> Callable[[Interval], str]:
 _CELL_WIDTHS, _STAYS = {"collectives": 22, "bytes": 51}, "\N{NO-BREAK SPACE}"
 
 
-def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:
+def reducers_grid(facts: Sequence[ReducerFacts]) -> grids.Grid:
     """Return the properties of all reducers; many collectives and long formulas continue in further rows."""
     grid = facts_grid(facts)
 
@@ -269,12 +261,12 @@ def reducers_grid(facts: Sequence[ReducerFacts]) -> Grid:
         kept = re.sub(r"(\d) (?=[a-z])", rf"\1{_STAYS}", text)
         return [line.replace(_STAYS, " ") for line in wrap(kept, width, break_on_hyphens=False)] or [""]
 
-    return continue_cells(grid, wrapped)
+    return grids.continue_cells(grid, wrapped)
 
 
-def facts_grid(facts: Sequence[ReducerFacts]) -> Grid:
+def facts_grid(facts: Sequence[ReducerFacts]) -> grids.Grid:
     """Return the properties of all reducers, a row each."""
-    return tabulate("reducers", [(item, *_measured(item)) for item in facts], *columns_of("reducers"))
+    return grids.tabulate("reducers", [(item, *_measured(item)) for item in facts], *grids.columns_of("reducers"))
 
 
 def properties_of(facts: ReducerFacts) -> list[tuple[str, str]]:

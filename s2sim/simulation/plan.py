@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS, LibraryProfile
-from s2sim.libraries.lowering import CollectiveRequest, LocalWork, LoweredCall, lower
-from s2sim.libraries.lowering_tables import IDEAL
+from s2sim.libraries.lowering import IDEAL, CollectiveRequest, LocalWork, LoweredCall, lower
 from s2sim.units import PS_PER_S
 
 if TYPE_CHECKING:

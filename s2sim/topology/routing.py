@@ -10,23 +10,14 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.errors import TopologyError
-from s2sim.topology.graph import (
-    Fabric,
-    Routes,
-    RouteStage,
-    gather_slices,
-    hash_choice,
-    parallel_stage,
-    parallel_stages,
-    series_stage,
-)
+from s2sim.topology import graph
 from s2sim.topology.layout import Layout
 from s2sim.topology.nodes import positions_of
 
 _LEVELS = 4  # Hashes draw independently on this number of levels
 
 
-def reroute(router: "Router", routes: Routes, dead: Mask, *, pairs: tuple[Ints, Ints], why: str) -> Routes:
+def reroute(router: "Router", routes: graph.Routes, dead: Mask, *, pairs: tuple[Ints, Ints], why: str) -> graph.Routes:
     """Return the routes with a detour for each that crosses a link in ``dead``, bool of shape (links,).
 
     A detour has the fewest remaining links between switches, chosen by a hash at every switch (sprayed transfers are
@@ -57,12 +48,12 @@ def reroute(router: "Router", routes: Routes, dead: Mask, *, pairs: tuple[Ints, 
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     links, weights = np.empty(offsets[-1], np.int64), np.empty(offsets[-1])
     kept = np.setdiff1d(np.arange(len(lengths)), hit)
-    new, old = (gather_slices(starts[kept], lengths[kept]) for starts in (offsets, routes.offsets))
+    new, old = (graph.gather_slices(starts[kept], lengths[kept]) for starts in (offsets, routes.offsets))
     links[new], weights[new] = routes.links[old], routes.weights[old]
     for index, way in zip(hit.tolist(), ways, strict=True):
         part = slice(offsets[index], offsets[index + 1])
         links[part], weights[part], _ = way
-    return Routes(offsets, links, weights, latency_ps, routes.limit_Bps)
+    return graph.Routes(offsets, links, weights, latency_ps, routes.limit_Bps)
 
 
 def _find_detour(
@@ -125,7 +116,7 @@ def _walk(
             out = ahead[fabric.tail[ahead] == vertex]
             if drawn_by is not None:
                 first, last = (np.array([number]) for number in drawn_by)
-                out = out[hash_choice(first, last, router.seed, distance % _LEVELS, len(out))]
+                out = out[graph.hash_choice(first, last, router.seed, distance % _LEVELS, len(out))]
             for link in out.tolist():
                 links.append(link)
                 weights.append(share / len(out))
@@ -156,10 +147,10 @@ class Router:
     """Finds the stages of routes; ``seed`` is that of the hash."""
 
     layout: Layout
-    fabric: Fabric
+    fabric: graph.Fabric
     seed: int
 
-    def stages(self, source: Ints, target: Ints) -> list[RouteStage]:
+    def stages(self, source: Ints, target: Ints) -> list[graph.RouteStage]:
         """Return the stages between GPUs in order; GPUs are int64 of shape (m,), different in each pair."""
         nodes = self.layout.node_set
         inside = nodes.domain_of_gpu[source] == nodes.domain_of_gpu[target]
@@ -188,12 +179,12 @@ class Router:
                 ),
             ),
             # In parallel over all interfaces that each has.
-            *parallel_stages(
+            *graph.parallel_stages(
                 [
                     [
-                        parallel_stage(self.fabric, "nic.out", source_port + lane, outside),
+                        graph.parallel_stage(self.fabric, "nic.out", source_port + lane, outside),
                         *self.layout.stages(self.fabric, source_port + lane, target_port + lane, outside, self.seed),
-                        parallel_stage(self.fabric, "nic.in", target_port + lane, outside),
+                        graph.parallel_stage(self.fabric, "nic.in", target_port + lane, outside),
                     ]
                     for lane in range(nodes.ports_per_gpu)
                 ]
@@ -212,23 +203,23 @@ class Router:
             over |= self._mesh(source, target, inside)[1]
         return over
 
-    def to_ports(self, gpu: Ints) -> list[RouteStage]:
+    def to_ports(self, gpu: Ints) -> list[graph.RouteStage]:
         """Return the stages from GPUs to the fabric: over PCIe and through their network interfaces."""
         nodes, port = self.layout.node_set, self.layout.node_set.port_of_gpu[gpu]
         every = np.ones(len(gpu), np.bool_)
         return [
             *self._port("pcie", "out", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
             *self._tree(nodes.switch_of_gpu[gpu], nodes.switch_of_port[port], every, self._at_interfaces(gpu, every)),
-            parallel_stage(self.fabric, "nic.out", port, every),
+            graph.parallel_stage(self.fabric, "nic.out", port, every),
         ]
 
-    def from_ports(self, gpu: Ints) -> list[RouteStage]:
+    def from_ports(self, gpu: Ints) -> list[graph.RouteStage]:
         """Return the stages from the fabric to GPUs: those of `to_ports` back."""
         nodes, port = self.layout.node_set, self.layout.node_set.port_of_gpu[gpu]
         every = np.ones(len(gpu), np.bool_)
         at_host = self._at_interfaces(gpu, every).back()
         return [
-            parallel_stage(self.fabric, "nic.in", port, every),
+            graph.parallel_stage(self.fabric, "nic.in", port, every),
             *self._tree(nodes.switch_of_port[port], nodes.switch_of_gpu[gpu], every, at_host),
             *self._port("pcie", "in", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
         ]
@@ -242,11 +233,11 @@ class Router:
         other = np.where(far, first + (socket - first + 1) % (after - first), socket)
         return _HostStaging(socket, other, outside & stored, np.zeros(len(gpu), np.bool_), outside & far)
 
-    def _port(self, name: str, way: str, link: Ints, mask: Mask) -> list[RouteStage]:
+    def _port(self, name: str, way: str, link: Ints, mask: Mask) -> list[graph.RouteStage]:
         key = f"{name}.{way}"
-        return [parallel_stage(self.fabric, key, link, mask)] if key in self.fabric.blocks else []
+        return [graph.parallel_stage(self.fabric, key, link, mask)] if key in self.fabric.blocks else []
 
-    def _mesh(self, source: Ints, target: Ints, inside: Mask) -> tuple[list[RouteStage], Mask]:
+    def _mesh(self, source: Ints, target: Ints, inside: Mask) -> tuple[list[graph.RouteStage], Mask]:
         """Return the links between GPUs of one node, and which transfers take them."""
         if not self.layout.node_set.meshes.variants:
             return [], np.zeros(len(source), np.bool_)
@@ -254,10 +245,12 @@ class Router:
         node = nodes.node_of_gpu[source]
         # GPUs of two nodes have no route here: any numbers will do.
         links = nodes.meshes.links(node, nodes.local_gpu(source), nodes.local_gpu(np.where(inside, target, source)))
-        stages = [series_stage(self.fabric, first + link[link >= 0], (link >= 0).astype(np.int64)) for link in links]
+        stages = [
+            graph.series_stage(self.fabric, first + link[link >= 0], (link >= 0).astype(np.int64)) for link in links
+        ]
         return stages, np.any([link >= 0 for link in links], axis=0) if links else np.zeros(len(source), np.bool_)
 
-    def _tree(self, source: Ints, target: Ints, mask: Mask, at_host: _HostStaging) -> list[RouteStage]:
+    def _tree(self, source: Ints, target: Ints, mask: Mask, at_host: _HostStaging) -> list[graph.RouteStage]:
         """Return the stages between two PCIe switches of a node, or between one and the host bridge (-1)."""
         # Traffic through host memory passes the bridge even if both ends are below one switch.
         nodes = self.layout.node_set
@@ -266,16 +259,16 @@ class Router:
             return passed
         through = mask & ((source != target) | at_host.writes | at_host.reads)
         rises, falls = through & (source >= 0), through & (target >= 0)
-        up = [parallel_stage(self.fabric, "uplink.out", source, rises)]
-        down = [parallel_stage(self.fabric, "uplink.in", target, falls)]
+        up = [graph.parallel_stage(self.fabric, "uplink.out", source, rises)]
+        down = [graph.parallel_stage(self.fabric, "uplink.in", target, falls)]
         if "host.out" in self.fabric.blocks:
             bridge = positions_of(nodes.bridge_nodes, nodes.count)[nodes.node_of_switch]
             source_bridge, target_bridge = bridge[source], bridge[target]
-            up.append(parallel_stage(self.fabric, "host.out", source_bridge, rises & (source_bridge >= 0)))
-            down.insert(0, parallel_stage(self.fabric, "host.in", target_bridge, falls & (target_bridge >= 0)))
+            up.append(graph.parallel_stage(self.fabric, "host.out", source_bridge, rises & (source_bridge >= 0)))
+            down.insert(0, graph.parallel_stage(self.fabric, "host.in", target_bridge, falls & (target_bridge >= 0)))
         return [*up, *passed, *down]
 
-    def _memories(self, at_host: _HostStaging) -> list[RouteStage]:
+    def _memories(self, at_host: _HostStaging) -> list[graph.RouteStage]:
         nodes, found = self.layout.node_set, []
         if len(nodes.memory_sockets):
             number = positions_of(nodes.memory_sockets, len(nodes.node_of_socket))
@@ -283,11 +276,13 @@ class Router:
             writes, reads = at_host.writes & (start >= 0), at_host.reads & (end >= 0)
             both = writes & reads & (start == end)
             found += [
-                replace(parallel_stage(self.fabric, "memory", start, both), weight=2.0),
-                parallel_stage(self.fabric, "memory", start, writes & ~both),
-                parallel_stage(self.fabric, "memory", end, reads & ~both),
+                replace(graph.parallel_stage(self.fabric, "memory", start, both), weight=2.0),
+                graph.parallel_stage(self.fabric, "memory", start, writes & ~both),
+                graph.parallel_stage(self.fabric, "memory", end, reads & ~both),
             ]
         if len(nodes.linked_sockets):
             link = positions_of(nodes.linked_sockets, len(nodes.node_of_socket))[at_host.start]
-            found.insert(2 if found else 0, parallel_stage(self.fabric, "socket", link, at_host.crosses & (link >= 0)))
+            found.insert(
+                2 if found else 0, graph.parallel_stage(self.fabric, "socket", link, at_host.crosses & (link >= 0))
+            )
         return found

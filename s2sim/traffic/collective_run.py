@@ -34,8 +34,7 @@ from s2sim.experiment.scenario.cluster import (
 from s2sim.experiment.scenario.content_hash import profile_content
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer, parse_groups
 from s2sim.libraries.library import Library
-from s2sim.libraries.lowering import CollectiveRequest, lower
-from s2sim.libraries.lowering_tables import IDEAL, choose_library
+from s2sim.libraries.lowering import IDEAL, CollectiveRequest, choose_library, lower
 from s2sim.network.fluid import OnLoads
 from s2sim.simulation.faults.fault import Effect, permanent_effects
 from s2sim.topology.cluster import Cluster

@@ -18,7 +18,7 @@ from s2sim.experiment.json_form import JsonForm
 from s2sim.experiment.progress import SILENT, ProgressWatcher
 from s2sim.gradients.gradient import Gradient
 from s2sim.gradients.synthetic import AnyTrace, load_trace
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.pytorch.gloo_messages import CONNECTION_BYTES, barrier_bytes, gloo_messages
 from s2sim.pytorch.launch import ProcessPlace, private_loopback, run_job
 from s2sim.pytorch.transport import WORD_BYTES

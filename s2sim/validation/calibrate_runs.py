@@ -25,7 +25,7 @@ from s2sim.errors import OptionError
 from s2sim.experiment.scenario.cluster import Scenario, resolve_cluster
 from s2sim.files import read_bytes
 from s2sim.libraries.constants import ConstantOverrides, common_version
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.traffic.log_table import MeasuredRow, MeasuredTable
 from s2sim.traffic.measured_files import read_measured

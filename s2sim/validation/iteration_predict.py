@@ -17,7 +17,7 @@ from s2sim.gradients.models import ModelLayer
 from s2sim.gradients.scaling import scale_to_layers
 from s2sim.libraries.constants import Version
 from s2sim.libraries.library import Library
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.profiles.profile import TensorTiming
 from s2sim.reducers.registry import make_reducer

@@ -20,7 +20,7 @@ from s2sim.gradients.synthetic import load_trace
 from s2sim.libraries.constants import ConstantOverrides
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.library import FittedRange
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.reducers.registry import make_reducer
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Recording, Work

@@ -13,7 +13,7 @@ from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
 from s2sim.collectives.timing.terms import schedule_terms
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape

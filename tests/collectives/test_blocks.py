@@ -12,8 +12,14 @@ from s2sim.collectives.schedules.exchange import Hop, Hops
 from s2sim.collectives.timing.bounds import simulate_ps
 from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError, OptionError, S2SimError
-from s2sim.libraries.lowering import SIZE_EXCHANGE, CollectiveRequest, LocalWork, lower, merge_into_launch
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import (
+    SIZE_EXCHANGE,
+    CollectiveRequest,
+    LocalWork,
+    choose_library,
+    lower,
+    merge_into_launch,
+)
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 

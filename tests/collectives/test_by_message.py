@@ -19,7 +19,7 @@ from s2sim.collectives.timing.library_profile import apply_overheads
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.routes import find_routes
 from s2sim.errors import OptionError, TopologyError
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape

@@ -13,7 +13,7 @@ from s2sim.errors import S2SimError, TopologyError
 from s2sim.files import data_directory
 from s2sim.libraries.constants import load_constants, read_constants
 from s2sim.libraries.gloo import HostLibraryProfile, carrier
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.quantity import KINDS

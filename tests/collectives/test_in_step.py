@@ -6,7 +6,7 @@ import pytest
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.critical_path import critical_path
 from s2sim.collectives.timing.timer import Timer
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.simulation.skewed_communicator import lockstep_path
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape

@@ -12,8 +12,16 @@ from s2sim.arrays import BlockTable
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.library_profile import NO_OVERHEADS
 from s2sim.errors import OptionError, S2SimError, UnknownNameError
-from s2sim.libraries.lowering import EXECUTIONS, SIZE_EXCHANGE, CollectiveRequest, LocalWork, lower, merge_into_launch
-from s2sim.libraries.lowering_tables import LIBRARIES, choose_library
+from s2sim.libraries.lowering import (
+    EXECUTIONS,
+    LIBRARIES,
+    SIZE_EXCHANGE,
+    CollectiveRequest,
+    LocalWork,
+    choose_library,
+    lower,
+    merge_into_launch,
+)
 from s2sim.registry import Registry
 
 
@@ -322,7 +330,7 @@ def test_a_library_of_an_installed_package_executes_by_its_own_table(tmp_path, m
     (tmp_path / "plugin_with_a_library.py").write_text(
         "from dataclasses import replace\n"
         "from s2sim.libraries.gloo import HostLibraryProfile\n"
-        "from s2sim.libraries.lowering_tables import IDEAL, NCCL\n"
+        "from s2sim.libraries.lowering import IDEAL, NCCL\n"
         "ONE = replace(NCCL, name='one', summary='ours', source='us', in_flight=4, "
         "measured=HostLibraryProfile('gloo'))\n"
         "BARE = replace(IDEAL, name='bare')\n"
@@ -331,7 +339,7 @@ def test_a_library_of_an_installed_package_executes_by_its_own_table(tmp_path, m
     points = [EntryPoint(name, f"plugin_with_a_library:{name.upper()}", "s2sim.libraries") for name in ("one", "bare")]
     monkeypatch.setattr("importlib.metadata.entry_points", lambda *, group: points if "libraries" in group else [])
     installed = Registry("library", "s2sim.libraries", LIBRARIES.builtin)
-    monkeypatch.setattr("s2sim.libraries.lowering_tables.LIBRARIES", installed)
+    monkeypatch.setattr("s2sim.libraries.lowering.LIBRARIES", installed)
     one = choose_library("one:or=gather,timing=measured")
     assert (one.option_string, one.in_flight) == ("one:or=gather,timing=measured", 4)
     asked = reduce_of(80, "or", "uint8")

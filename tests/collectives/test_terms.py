@@ -21,7 +21,7 @@ from s2sim.files import data_directory
 from s2sim.libraries import constants as constants_file
 from s2sim.libraries import message_latency, nccl
 from s2sim.libraries.constants import read_constants
-from s2sim.libraries.lowering_tables import LIBRARIES, choose_library
+from s2sim.libraries.lowering import LIBRARIES, choose_library
 from s2sim.libraries.nccl import NcclProfile
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.fields import shipped_topologies

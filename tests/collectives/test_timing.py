@@ -12,7 +12,7 @@ from s2sim.collectives.timing.library_profile import apply_overheads
 from s2sim.collectives.timing.rounds import RoundTimes
 from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.read_file import load_shape
 

@@ -213,7 +213,7 @@ def read_words(given: Path) -> None:
     """Read each line as what it could be: a reducer, an algorithm, a library, a profile, gradients."""
     from s2sim.collectives.algorithms.registry import read_algorithm
     from s2sim.gradients.synthetic import load_trace
-    from s2sim.libraries.lowering_tables import choose_library
+    from s2sim.libraries.lowering import choose_library
     from s2sim.profiles.read import load_profile
     from s2sim.reducers.registry import make_reducer
 

@@ -11,7 +11,7 @@ from s2sim.cli.main import main
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import OptionError
 from s2sim.experiment.timeline import streams_of
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.reducers.script import Call, Post, Recording, Wait, Work
 from s2sim.report.perfetto import to_perfetto
 from s2sim.simulation.accounting import IterationSettings

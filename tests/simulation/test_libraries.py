@@ -4,8 +4,7 @@ import pytest
 
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.timing.timer import Timer
-from s2sim.libraries.lowering import LocalWork
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import LocalWork, choose_library
 from s2sim.reducers.script import Call, Post, Recording, Wait, Work
 from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, merge_recordings
 from s2sim.simulation.plan import local_work_ps, make_plan, work_ps

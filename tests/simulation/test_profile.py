@@ -20,7 +20,7 @@ from s2sim.collectives.timing.routes import find_routes
 from s2sim.collectives.timing.timer import Timer, closed_form_s
 from s2sim.errors import ContendedError, S2SimError
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.libraries.lowering_tables import IDEAL, choose_library
+from s2sim.libraries.lowering import IDEAL, choose_library
 from s2sim.network.fluid import FluidNetwork
 from s2sim.network.network import make_network
 from s2sim.reducers.registry import make_reducer

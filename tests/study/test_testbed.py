@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from s2sim.errors import S2SimError
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.topology.read_file import load_shape
 from s2sim.validation.testbed import ComparedTime, break_even_rates, win_predictions
 from s2sim.validation.testbed_fit import (

@@ -26,8 +26,7 @@ from s2sim.experiment.steps import run_steps
 from s2sim.experiment.timeline import record_timeline
 from s2sim.gradients.gradient import Gradient, to_dense
 from s2sim.gradients.synthetic import load_trace
-from s2sim.libraries.lowering import SIZE_EXCHANGE
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import SIZE_EXCHANGE, choose_library
 from s2sim.reducers.measure import error_of, mean_float64
 from s2sim.reducers.rank import Reduced, Reducer, Traits
 from s2sim.reducers.registry import REDUCERS

@@ -15,7 +15,7 @@ from s2sim.collectives.timing.timer import AUTO, Timer
 from s2sim.errors import S2SimError
 from s2sim.experiment.codec_costs import OPERATION_PS, implementations
 from s2sim.files import data_directory
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import load_gpu
 from s2sim.units import PS_PER_S

@@ -9,17 +9,9 @@ import numpy as np
 
 from s2sim.arrays import Ints, Mask
 from s2sim.collectives import Kind
+from s2sim.collectives.schedules import groups as node_groups
 from s2sim.collectives.schedules.demand import Blocks, Demand
 from s2sim.collectives.schedules.exchange import Hops, require_uniform_routes
-from s2sim.collectives.schedules.groups import (
-    DescribedAlgorithm,
-    Groups,
-    OverGroups,
-    check_at_once,
-    joined,
-    pattern_of_members,
-    schedule_of,
-)
 from s2sim.collectives.schedules.schedule import LazySteps, Pattern, Pieces, Round, Schedule, Stage, Step
 from s2sim.errors import ContendedError, OptionError
 from s2sim.options import option_text
@@ -27,22 +19,22 @@ from s2sim.topology.cluster import Cluster
 
 
 @dataclass(frozen=True, slots=True)
-class Direct(OverGroups):
+class Direct(node_groups.OverGroups):
     """One round each way: least latency, P - 1 messages of every rank at once."""
 
-    def stage(self, kind: Kind, groups: Groups) -> Stage:
+    def stage(self, kind: Kind, groups: node_groups.Groups) -> Stage:
         """Return the rounds in which each group does ``kind`` on its part; member i owns chunk i."""
         members = groups.members
-        check_at_once(self.name, len(groups.ranks) * members * (members - 1), "ring or halving-doubling")
+        node_groups.check_at_once(self.name, len(groups.ranks) * members * (members - 1), "ring or halving-doubling")
         sender = np.repeat(np.arange(members), members - 1)
         receiver = (sender + 1 + np.tile(np.arange(members - 1), members)) % members
-        pattern = pattern_of_members(groups.ranks, sender, receiver)
+        pattern = node_groups.pattern_of_members(groups.ranks, sender, receiver)
         stages = []
         if kind in ("all_reduce", "reduce_scatter"):
             stages.append(_owner_round(groups, pattern, chunk=receiver, adds=True))
         if kind in ("all_reduce", "all_gather"):
             stages.append(_owner_round(groups, pattern, chunk=sender, adds=False))
-        return joined(stages)
+        return node_groups.joined(stages)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time on a full mesh, where every pair of ranks has links of its own.
@@ -62,7 +54,7 @@ class Direct(OverGroups):
         return hops.round_s(demand.sizes_bytes.max())
 
 
-def _owner_round(groups: Groups, pattern: Pattern, *, chunk: Ints, adds: bool) -> Stage:
+def _owner_round(groups: node_groups.Groups, pattern: Pattern, *, chunk: Ints, adds: bool) -> Stage:
     """Return one round in which each message has the chunk of this member of its group."""
     sent = Round(pattern, groups.bytes[:, chunk].reshape(-1))
     pieces = Pieces.one_each(groups.begin[:, chunk], groups.end[:, chunk], adds)
@@ -70,7 +62,7 @@ def _owner_round(groups: Groups, pattern: Pattern, *, chunk: Ints, adds: bool) -
 
 
 @dataclass(frozen=True, slots=True)
-class Pairwise(DescribedAlgorithm):
+class Pairwise(node_groups.DescribedAlgorithm):
     """One partner a round, P - 1 rounds: every port carries one block at a time."""
 
     # Whom rank r sends to in round k: (r + k) mod P, or r XOR k, which needs a power of two and lets the two ranks of a
@@ -100,7 +92,7 @@ class Pairwise(DescribedAlgorithm):
             return Pieces.one_each(*blocks.bounds(source, self._targets(source, index + 1)), adds=False)
 
         stage = Stage(LazySteps(ranks - 1, step), pieces, chain=self.release == "delivered")
-        return schedule_of(demand, option_text(self), stage)
+        return node_groups.schedule_of(demand, option_text(self), stage)
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time on a fabric where messages share nothing, b_k the largest block of round k.
@@ -127,7 +119,7 @@ _UNEQUAL_PARTNERS = 16
 
 
 @dataclass(frozen=True, slots=True)
-class SpreadOut(DescribedAlgorithm):
+class SpreadOut(node_groups.DescribedAlgorithm):
     """All messages in one round: they share every port, and the fluid network divides it.
 
     With fewer ``partners`` at once, ranks in the order of their nodes are cut into groups of that many. In round k
@@ -143,7 +135,7 @@ class SpreadOut(DescribedAlgorithm):
     turns: bool = False
 
     def __post_init__(self) -> None:
-        DescribedAlgorithm.__post_init__(self)
+        node_groups.DescribedAlgorithm.__post_init__(self)
         if self.turns and self.partners is not None:
             raise OptionError(f"spread: partners={self.partners} beside turns=true: leave one out")
 
@@ -155,14 +147,16 @@ class SpreadOut(DescribedAlgorithm):
                 raise OptionError(f"spread: {given} changes nothing in send_recv: leave it out")
             source, pieces = np.arange(demand.ranks), Pieces.one_each(*demand.stretches(), adds=False)
             step = Step(Round(Pattern(source, (source + 1) % demand.ranks), demand.sizes_bytes))
-            return schedule_of(demand, self.name, Stage((step,), lambda _step, _time: pieces))
+            return node_groups.schedule_of(demand, self.name, Stage((step,), lambda _step, _time: pieces))
         if self.turns:
-            return schedule_of(demand, option_text(self), _alternating_rounds(demand))
+            return node_groups.schedule_of(demand, option_text(self), _alternating_rounds(demand))
         partners = self.partners
         if partners is None and demand.blocks and _has_block(demand).sum(axis=1).max() > _UNEQUAL_PARTNERS:
             partners = _UNEQUAL_PARTNERS
         text = option_text(replace(self, partners=partners))
-        return schedule_of(demand, text, _grouped_rounds(demand, cluster.node_of_rank, partners or demand.ranks))
+        return node_groups.schedule_of(
+            demand, text, _grouped_rounds(demand, cluster.node_of_rank, partners or demand.ranks)
+        )
 
     def closed_form_s(self, demand: Demand, hops: Hops) -> float:
         """Return the time where every pair has links of its own: L + b/B, b the largest message.
@@ -194,7 +188,7 @@ def _grouped_rounds(demand: Demand, node_of_rank: Ints, partners: int) -> Stage:
     # Empty blocks, which are most if only some ranks are peers, are not sent.
     ranks = demand.ranks
     held = _has_block(demand) if demand.blocks else None
-    check_at_once("spread", ranks * (ranks - 1) if held is None else int(held.sum()), "pairwise")
+    node_groups.check_at_once("spread", ranks * (ranks - 1) if held is None else int(held.sum()), "pairwise")
     groups = -(-ranks // partners)
     order = np.arange(ranks) if groups == 1 else np.argsort(node_of_rank[:ranks], kind="stable")
     blocks = Blocks(demand)
@@ -224,7 +218,7 @@ def _held_part(pattern: Pattern, held: Mask | None) -> Pattern:
 
 def _alternating_rounds(demand: Demand) -> Stage:
     """Return two rounds: each rank sends to some of the others, then to those that have sent to it."""
-    check_at_once("spread", demand.ranks * (demand.ranks - 1), "pairwise")
+    node_groups.check_at_once("spread", demand.ranks * (demand.ranks - 1), "pairwise")
     source, target = _partner_pairs(np.arange(demand.ranks), 1, 0)
     if demand.blocks:
         held = _has_block(demand)[source, target]

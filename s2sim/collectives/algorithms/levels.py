@@ -15,17 +15,9 @@ from s2sim.arrays import Ints
 from s2sim.collectives import Kind
 from s2sim.collectives.algorithms.registry import ALGORITHMS, make_algorithm
 from s2sim.collectives.algorithms.tree import trees_over_nodes
+from s2sim.collectives.schedules import groups as node_groups
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.exchange import Hops
-from s2sim.collectives.schedules.groups import (
-    DescribedAlgorithm,
-    Groups,
-    OverGroups,
-    arranged,
-    even_groups,
-    joined,
-    schedule_of,
-)
 from s2sim.collectives.schedules.pipeline import channel_count, channel_groups
 from s2sim.collectives.schedules.schedule import Pattern, Pieces, Round, Schedule, Stage, Step, TransferLegs
 from s2sim.errors import ContendedError, OptionError
@@ -37,7 +29,7 @@ _Nodes: TypeAlias = list[Ints]
 
 
 @dataclass(frozen=True, slots=True)
-class HierarchicalAllReduce(DescribedAlgorithm):
+class HierarchicalAllReduce(node_groups.DescribedAlgorithm):
     """In nodes, across nodes, in nodes: links between nodes carry no byte twice."""
 
     minimums: ClassVar = {"chunks": 1}
@@ -51,7 +43,7 @@ class HierarchicalAllReduce(DescribedAlgorithm):
     mode: Literal["scatter", "leader"] = "scatter"
 
     def __post_init__(self) -> None:
-        DescribedAlgorithm.__post_init__(self)
+        node_groups.DescribedAlgorithm.__post_init__(self)
         if self.mode == "leader" and self.local is not None:
             raise OptionError(
                 f"hierarchical: local={self.local} has no effect with mode=leader, where a binomial tree leads to the "
@@ -73,8 +65,8 @@ class HierarchicalAllReduce(DescribedAlgorithm):
             # All chunks have equal bytes: they have the rounds of the first.
             pairs = zip(lane, lanes[0] if lanes else lane, strict=True)
             lanes.append([replace(stage, steps=first.steps) for stage, first in pairs])
-        stage = joined(lanes[0]) if self.chunks == 1 else _pipelined(lanes)
-        return schedule_of(demand, option_text(self), stage)
+        stage = node_groups.joined(lanes[0]) if self.chunks == 1 else _pipelined(lanes)
+        return node_groups.schedule_of(demand, option_text(self), stage)
 
     def _scattered(self, nodes: _Nodes, begin: int, end: int, size_bytes: float, cluster: Cluster) -> list[Stage]:
         if len(sizes := {len(ranks) for ranks in nodes}) > 1:
@@ -84,8 +76,8 @@ class HierarchicalAllReduce(DescribedAlgorithm):
             )
         members = np.stack(nodes)
         count, gpus = members.shape
-        inside = even_groups(members, np.full(count, begin), np.full(count, end), size_bytes)
-        between = even_groups(members.T, inside.begin[0], inside.end[0], size_bytes / gpus)
+        inside = node_groups.even_groups(members, np.full(count, begin), np.full(count, end), size_bytes)
+        between = node_groups.even_groups(members.T, inside.begin[0], inside.end[0], size_bytes / gpus)
         local = self.local or "ring"
         return [
             _stage_rounds("local", local, "reduce_scatter", inside, cluster),
@@ -95,7 +87,7 @@ class HierarchicalAllReduce(DescribedAlgorithm):
 
     def _led(self, nodes: _Nodes, begin: int, end: int, size_bytes: float, cluster: Cluster) -> list[Stage]:
         first = np.array([[ranks[0] for ranks in nodes]])
-        leaders = even_groups(first, np.array([begin]), np.array([end]), size_bytes)
+        leaders = node_groups.even_groups(first, np.array([begin]), np.array([end]), size_bytes)
         return [
             _tree(nodes, begin, end, size_bytes, down=False),
             _stage_rounds("across", self.across, "all_reduce", leaders, cluster),
@@ -117,21 +109,21 @@ class HierarchicalAllReduce(DescribedAlgorithm):
         return 2 * (gpus - 1) * inside_s + 2 * (hops.nodes - 1) * across_s
 
 
-def _parse_stage_algorithm(option: str, name: str, kind: str) -> OverGroups:
+def _parse_stage_algorithm(option: str, name: str, kind: str) -> node_groups.OverGroups:
     algorithm = make_algorithm(name, kind)
-    if not isinstance(algorithm, OverGroups):
+    if not isinstance(algorithm, node_groups.OverGroups):
         known = {other: ALGORITHMS.get(other) for other in ALGORITHMS.names()}
-        able = [other for other, cls in known.items() if kind in cls.kinds and issubclass(cls, OverGroups)]
+        able = [other for other, cls in known.items() if kind in cls.kinds and issubclass(cls, node_groups.OverGroups)]
         raise OptionError(
             f"hierarchical: {option}={name} cannot run over several groups at once; these can: {', '.join(able)}"
         )
     return algorithm
 
 
-def _stage_rounds(option: str, name: str, kind: Kind, groups: Groups, cluster: Cluster) -> Stage:
+def _stage_rounds(option: str, name: str, kind: Kind, groups: node_groups.Groups, cluster: Cluster) -> Stage:
     """Return the rounds of the algorithm that an option names; a group of one has nothing to send."""
     if groups.members == 1:
-        return joined([])
+        return node_groups.joined([])
     return _parse_stage_algorithm(option, name, kind).fitted(groups, cluster).stage(kind, groups)
 
 
@@ -153,7 +145,7 @@ def _pipelined(lanes: Sequence[Sequence[Stage]]) -> Stage:
             across = add(between, local, across)
         if turn > 0:
             local = add(lanes[turn - 1][2], local, reduced)
-    return arranged(parts)
+    return node_groups.arranged(parts)
 
 
 def _tree(nodes: _Nodes, begin: int, end: int, size_bytes: float, *, down: bool) -> Stage:
@@ -176,7 +168,7 @@ def _tree(nodes: _Nodes, begin: int, end: int, size_bytes: float, *, down: bool)
 
 
 @dataclass(frozen=True, slots=True)
-class InNetwork(DescribedAlgorithm):
+class InNetwork(node_groups.DescribedAlgorithm):
     """One transfer up a tree of switches and down again, cut-through: every rank sends its buffer once."""
 
     def schedule(self, demand: Demand, cluster: Cluster) -> Schedule:
@@ -218,11 +210,11 @@ def _one_transfer(algorithm: str, demand: Demand, legs: TransferLegs | None = No
     ranks = np.arange(demand.ranks, dtype=np.int64)
     step = Step(Round(Pattern(ranks, ranks, through_switch=True, legs=legs), np.array([float(demand.buffer_bytes)])))
     pieces = Pieces.one_each(np.array([0]), np.array([demand.buffer_elements]), adds=True)
-    return schedule_of(demand, algorithm, Stage((step,), lambda _step, _time: pieces))
+    return node_groups.schedule_of(demand, algorithm, Stage((step,), lambda _step, _time: pieces))
 
 
 @dataclass(frozen=True, slots=True)
-class ParameterServer(DescribedAlgorithm):
+class ParameterServer(node_groups.DescribedAlgorithm):
     """Two rounds, push and pull; every server holds an even part of the buffer.
 
     Servers are ranks, spread evenly over them, or with ``on=nodes`` stand on nodes of their own beside those of the
@@ -255,7 +247,7 @@ class ParameterServer(DescribedAlgorithm):
         push, pull = Pattern(worker, places[server]), Pattern(places[server], worker)
         steps = (Step(Round(push, sizes_bytes)), Step(Round(pull, sizes_bytes)))
         stage = Stage(steps, lambda step, _: Pieces.one_each(cuts[server], cuts[server + 1], step == 0))
-        return schedule_of(demand, option_text(self), stage, helpers=max(int(places.max()) + 1 - ranks, 0))
+        return node_groups.schedule_of(demand, option_text(self), stage, helpers=max(int(places.max()) + 1 - ranks, 0))
 
     def _places(self, ranks: int, cluster: Cluster) -> Ints:
         """Return the rank or additional worker of each server, int64 of shape (servers,)."""

@@ -20,7 +20,7 @@ from s2sim.experiment.scenario.content_hash import cluster_content, hardware_inp
 from s2sim.experiment.scenario.groups import ParallelGroups, concurrent_groups_timer
 from s2sim.files import own_tables
 from s2sim.libraries.library import Library, machine_text
-from s2sim.libraries.lowering_tables import IDEAL, choose_library
+from s2sim.libraries.lowering import IDEAL, choose_library
 from s2sim.provenance import run_record
 from s2sim.simulation.faults.fault import Effect, Fault, apply_permanent_faults, has_transient_faults
 from s2sim.simulation.faults.registry import make_faults

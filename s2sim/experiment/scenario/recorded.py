@@ -16,7 +16,7 @@ from s2sim.gradients.synthetic import AnyTrace
 from s2sim.libraries.constants import ConstantOverrides, load_constants
 from s2sim.libraries.gloo import HostLibraryProfile
 from s2sim.libraries.library import Library
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.profiles.profile import ComputeProfile
 from s2sim.profiles.read import IterationSeconds, RecordedJob
 from s2sim.reducers.registry import make_reducer

@@ -7,7 +7,7 @@ import pytest
 
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.reducers.script import Call, Post, Recording, Wait, Work
 from s2sim.simulation import iteration as run
 from s2sim.simulation import skewed_communicator as by_rank

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.timing.concurrent_groups import ConcurrentGroupsTimer
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.reducers.script import Call, Post, Recording, Wait
 from s2sim.simulation.accounting import IterationSettings
 from s2sim.simulation.bucketing.policy import Bucket, BucketExchange

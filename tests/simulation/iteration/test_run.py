@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from s2sim.collectives.timing.timer import Timer
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.reducers.script import AwaitGradient, Call, Post, Recording, Wait, Work
 from s2sim.simulation.accounting import IterationSettings
 from s2sim.simulation.bucketing.policy import Bucket, BucketExchange, in_hook, merge_recordings

@@ -14,7 +14,7 @@ from s2sim.experiment.run import resolve_checked
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.gradients.gradient import Gradient
-from s2sim.libraries.lowering_tables import choose_library
+from s2sim.libraries.lowering import choose_library
 from s2sim.profiles.sharding import layer_blocks
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
