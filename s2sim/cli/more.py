@@ -97,7 +97,7 @@ _KEYS = ("kind", "topology", "workers", "size_bytes", "reducer", "algorithm", "n
 # They name no row where all rows of a result have the same, and those of the other another one.
 _SETTINGS = ("topology", "workers", "size_bytes")
 _COMPARED = (".time_s.total", ".time_s.iteration", ".speedup_vs_dense")
-_COLUMNS = ("where", "a", "b", "b_over_a")
+_COLUMNS, _ROW = ("where", "a", "b", "b_over_a"), re.compile(r"results\.\[[^\]]*\]")
 _IGNORED, _HASH, _INPUTS = ("environment", "s2sim"), "sha256", ".provenance.inputs."
 
 
@@ -157,7 +157,7 @@ def diff_command(*, a: str, b: str, most: int = 30) -> None:
         # Sentences follow from figures; --csv has them too.
         ordered = rows
         if noun == "figure":
-            alone = [row for row in rows if None in (row["a"], row["b"])]
+            alone = [row for row in rows if None in (row["a"], row["b"]) and _ROW.fullmatch(row["where"])]
             numbers = [row for row in rows if row["b_over_a"] is not None or row["where"] == "verdict.best"]
             ordered = [*sorted(numbers, key=_place), *alone]
         if ordered:

@@ -165,6 +165,7 @@ def choice_name(choice: choices.Choice) -> str:
 
 
 # Answers of less are for a measurement to decide.
+_FEW = 10
 _LIKELY, _SURE, _ALMOST_ALL = 0.5, 0.8, 0.99
 
 
@@ -229,8 +230,9 @@ def interval_robustness(
     draws = min(map(len, drawn.values()))
     able = [each for each in candidates if each.rejected is None or each.baseline]
     times_s = np.maximum([each.time_s + np.array(drawn[each.name][:draws]) for each in able], 0.0)
-    # Draws in which all comparisons end alike have one choice.
-    _, first, counts = np.unique(choices.compare_times(able, times_s), axis=0, return_index=True, return_counts=True)
+    # Draws in which all comparisons end alike have one choice; of many candidates hardly any do.
+    compared = choices.compare_times(able, times_s) if len(able) <= _FEW else np.arange(draws)[:, None]
+    _, first, counts = np.unique(compared, axis=0, return_index=True, return_counts=True)
     winners: Counter[str] = Counter()
     for draw, count in sorted(zip(first.tolist(), counts.tolist(), strict=True)):
         pairs = zip(able, times_s[:, draw].tolist(), strict=True)

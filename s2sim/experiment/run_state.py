@@ -42,7 +42,10 @@ class RunState:
     def of_reducers(self, names: Collection[str]) -> "RunState":
         """Return the state of a run of some of the reducers alone, which always has dense."""
         kept = {
-            workers: [each for each in predictions if each.row.reducer in names or each.row.baseline]
+            workers: sorted(
+                (each for each in predictions if each.row.reducer in names or each.row.baseline),
+                key=lambda each: [*names].index(each.row.reducer) if each.row.reducer in names else -1,
+            )
             for workers, predictions in self.predictions.items()
         }
         rows = {each.row.reducer for predictions in kept.values() for each in predictions}

@@ -233,7 +233,7 @@ class JobRecorder:
             return any(id(each) in own for group in steps.param_groups for each in group["params"])
 
         def begin(steps: torch.optim.Optimizer, *_: Any) -> None:
-            self._broadcasts |= type(steps).__name__ == "ZeroRedundancyOptimizer"
+            self._broadcasts |= is_own(steps) and type(steps).__name__ == "ZeroRedundancyOptimizer"
             if is_own(steps) and self._now and self._now[-1].ready:
                 self._now[-1].optimizer_begin = self._now[-1].optimizer_begin or self._clock.mark()
 

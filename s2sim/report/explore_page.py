@@ -76,9 +76,7 @@ def answer_parts(
     if explorer.what == "run":
         # What the first screen of `s2sim run` says of the stored rows.
         builder = SchemaBuilder()
-        rows, verdict = (
-            builder.load(kind, details[key]) for kind, key in ((tuple[Row, ...], "results"), (Verdict, "verdict"))
-        )
+        rows, verdict = builder.load(tuple[Row, ...], details["results"]), builder.load(Verdict, details["verdict"])
         refused = [builder.load(Refused, each) for each in details["refused"]]
         grid, below = answer_grid(rows, verdict, refused)
         about = [*below, f"{details['cluster']}.", *(f"Note: {each}." for each in details.get("warnings", ()))]

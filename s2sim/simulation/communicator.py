@@ -186,7 +186,8 @@ class Communicators:
         cluster, members = self.timer.within(ranks).cluster, self.timer.members_of(ranks)
         on_round = None if self.watcher is None else partial(_report_round, self.watcher, members, timed.schedule, what)
         apart = self.plan.in_flight == 1 and ranks in self._apart
-        alone = apart or (sum(self._running.values()) == 1 and self.quiet())
+        # What became ready in this timestep begins beside it.
+        alone = apart or (not self._ready and sum(self._running.values()) == 1 and self.quiet())
         if self.disturbance is not None:
             routes = timed.times.routes if alone else None
             self.disturbance.running(timed.schedule, end, on_round, tuple(members.tolist()), alone=routes).start()

@@ -15,6 +15,7 @@ from s2sim.experiment.run import run_subsets
 from s2sim.experiment.scenario.reducers import resolve_run
 from s2sim.experiment.spec import RunSpec
 from s2sim.provenance import content_hash, named_files, package_version
+from s2sim.reducers.registry import resolved_options
 from s2sim.sweeps.store import COLUMNS, Line, Outcome, State
 from s2sim.sweeps.study import Cell
 from s2sim.traffic.collective_run import collective_cost, collective_result, plan_collective
@@ -69,13 +70,18 @@ def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
             continue
         seen.add(key)
         network: Any = key
-        if isinstance(cell.spec, RunSpec) and cell.spec.reducers:
+        # What is named as dense is what others would be compared with.
+        if isinstance(cell.spec, RunSpec) and cell.spec.reducers and not any(map(_is_dense, cell.spec.reducers)):
             network = replace(cell.spec, reducers=())
         groups.setdefault(network, []).append((key, cell.spec))
     jobs = [Job(tuple(cells)) for cells in groups.values()]
     jobs.sort(key=lambda job: (job.ranks, job.recordings))
     firsts = {job.recordings: job for job in reversed(jobs)}
     return sorted(jobs, key=lambda job: firsts[job.recordings] is not job)
+
+
+def _is_dense(text: str) -> bool:
+    return resolved_options(text)[0] == "dense"
 
 
 def job_features(job: Job) -> dict[str, float]:
@@ -186,7 +192,7 @@ def _run_answers(job: Job, spec: RunSpec) -> list[_Answer]:
             lines.append(Line(state="done", chosen=row.reducer == result.verdict.best, **kept))
         failed = [Line(each.reducer, "refused", each.why) for each in result.refused]
         # As a run of this cell alone, which needs one reducer that it can compare with dense.
-        lines = failed if names and len(failed) == len(names) else [*lines, *failed]
+        lines = failed if names and {each.reducer for each in result.refused} == {*names} else [*lines, *failed]
         details = result.to_json() | _texts((*shared, *own), names)
         answers.append((key, tuple(lines), details, details.pop("provenance")["inputs"]))
     return answers

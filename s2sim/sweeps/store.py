@@ -99,11 +99,17 @@ class SweepStore:
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             journal = path.with_name(f"{path.name}-wal")
             written = journal.exists() and journal.stat().st_size > 0
-            if create or written or not isinstance(error, sqlite3.OperationalError):
+            if create or written or "locked" in str(error) or not self._is_readable():
                 advice = "; take another --out" if create else ""
                 raise S2SimError(f"{path} cannot be used as the store of a sweep: {error}{advice}") from None
-            # Of a disk that is full or for reading alone, where SQLite can make no files beside it.
-            self._connection = sqlite3.connect(f"{path.resolve().as_uri()}?immutable=1", uri=True)
+
+    def _is_readable(self) -> bool:
+        """Return whether it can be read alone, as of a disk that is full, where SQLite makes no files beside it."""
+        try:
+            self._connection = sqlite3.connect(f"{self.path.resolve().as_uri()}?immutable=1", uri=True)
+            return bool(self._connection.execute("SELECT name FROM sqlite_master").fetchall())
+        except sqlite3.Error:
+            return False
 
     def _open(self) -> None:
         self._connection = sqlite3.connect(self.path, timeout=60)

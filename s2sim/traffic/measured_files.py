@@ -320,8 +320,8 @@ def _median_tables(
 
 # Behind what a launcher writes before a line, such as ``[1,0]<stdout>:``.
 _OSU, _OSU_ROW = (
-    re.compile(r"^(?:\S+[:>|\]])?\s*# OSU ", re.MULTILINE),
-    re.compile(r"(?:\S+[:>|\]])?\s*(\d{1,15})\s+(\d{1,12}(?:\.\d{1,9})?)(?:\s|$)"),
+    re.compile(r"^(?:\S+[:>|\]])?[ \t]*# OSU ", re.MULTILINE),
+    re.compile(r"(?:\S+[:>|\]])?[ \t]*(\d{1,15})\s+(\d{1,12}(?:\.\d{1,9})?)(?:\s|$)"),
 )
 
 

@@ -119,7 +119,7 @@ def check_bus_factors(chosen: ChosenTables) -> None:
         fit = [[kind for kind, factor in factors if low <= factor <= high] for low, high in printed]
         unlike = [kinds for kinds in fit if chosen.kind not in kinds]
         if 2 * len(unlike) > len(fit):
-            others = [kind for kind in min(unlike, key=len) if kind != "barrier"]
+            others = dict.fromkeys(kind for kind in min(unlike, key=len) if kind != "barrier")
             raise OptionError(
                 f"{chosen.log}: busbw of the table at line {table.line} is not {own:.3g} times algbw, as of "
                 f"{chosen.kind} over {chosen.workers} ranks: what ran is {' or '.join(others) or 'over other ranks'}"

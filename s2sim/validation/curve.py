@@ -62,6 +62,9 @@ def demand_of_row(machine: "MeasuredMachine", kind: Kind, size_bytes: int) -> De
     return all_to_all_demand(sizes if machine.collective == "gather" else sizes.T, 1)
 
 
+_YES_OR_NO = word_of(("yes", "no"), {"0": "no", "false": "no", "1": "yes", "true": "yes"})
+
+
 def _sizes(cell: str) -> list[str]:
     """Return sizes that commas, semicolons or spaces part; dots behind the last stand for some that are not listed."""
     return re.findall(r"[^\s,;]+", cell.rstrip(" .…"))
@@ -98,8 +101,8 @@ class MeasuredMachine:
     min_channels: Annotated[int, Field(ge=1, le=2**10)] | None = None
     qps: Annotated[int, Field(ge=1, le=2**10)] | None = None
     path: Annotated[_Word, word_of(PATHS)] = ""
-    p2p: Annotated[str, word_of(("yes", "no"))] = ""
-    gdr: Annotated[str, word_of(("yes", "no"))] = ""
+    p2p: Annotated[str, _YES_OR_NO] = ""
+    gdr: Annotated[str, _YES_OR_NO] = ""
     source_url: str = ""
 
     @property
