@@ -8,8 +8,7 @@ from s2sim.experiment.spec import RunSpec
 from s2sim.options import split_option_string
 from s2sim.profiles.read import RecordedJob
 from s2sim.pytorch.hook import hook_notes, reducer_for_training
-from s2sim.reducers.registry import option_string, resolved_options
-from s2sim.reducers.wrappers.compose import leaves_feedback_out
+from s2sim.reducers.registry import leaves_feedback_out, option_string, resolved_options
 from s2sim.simulation.bucketing.overlap import Ddp
 from s2sim.simulation.bucketing.policy import make_discipline
 from s2sim.traffic.size_sweep import NCCL_ALGORITHMS

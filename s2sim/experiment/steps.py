@@ -21,8 +21,8 @@ from s2sim.gradients.synthetic import AnyTrace
 from s2sim.reducers.measure import error_of, final_results, mean_float64, worst_error, worst_of
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.rank import Reducer
+from s2sim.reducers.registry import with_feedback
 from s2sim.reducers.script import Recording, join_recordings
-from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.simulation.run import Replay
 from s2sim.units import PS_PER_S
 

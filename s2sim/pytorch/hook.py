@@ -16,7 +16,7 @@ from s2sim.pytorch import hook_buckets
 from s2sim.pytorch.members import Members, hook_members
 from s2sim.reducers import registry, run
 from s2sim.reducers.rank import Reducer
-from s2sim.reducers.wrappers.compose import leaves_feedback_out, with_feedback
+from s2sim.reducers.registry import leaves_feedback_out, with_feedback
 from s2sim.units import format_bytes
 
 if TYPE_CHECKING:

@@ -18,9 +18,8 @@ from s2sim.gradients.synthetic import load_trace
 from s2sim.pytorch.members import Members, hook_members, make_options
 from s2sim.pytorch.rank import reduce_here
 from s2sim.reducers.rank import GradientDtype, Reducer
-from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.registry import make_reducer, with_feedback
 from s2sim.reducers.systems.dense import summed_dtype
-from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.seeds import bucket_seed
 
 if TYPE_CHECKING:

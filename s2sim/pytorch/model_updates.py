@@ -16,7 +16,7 @@ from s2sim.pytorch.hook_buckets import to_layer, to_tensors, weight_norms
 from s2sim.pytorch.task import Evaluation, ModelSettings, Task, make_optimizer, reproducible_torch
 from s2sim.reducers import measure, process_group, registry, script
 from s2sim.reducers.rank import Reduced, Reducer
-from s2sim.reducers.wrappers import compose, steps, wrapper
+from s2sim.reducers.wrappers import steps, wrapper
 
 if TYPE_CHECKING:
     import torch
@@ -42,7 +42,7 @@ class TrainingSetup:
 def make_training_setup(option_string: str, model: ModelSettings, learning_rate: float | None = None) -> TrainingSetup:
     """Return the setup of a training, at the learning rate if given; `OptionError` if there is none."""
     asked = registry.make_reducer(option_string)
-    reducer = asked if compose.leaves_feedback_out(option_string) else compose.with_feedback(asked)
+    reducer = asked if registry.leaves_feedback_out(option_string) else registry.with_feedback(asked)
     traits = reducer.traits
     _refuse(option_string, reducer, model, learning_rate)
     notes = []

@@ -12,9 +12,9 @@ from s2sim.gradients.gradient import Gradient, RowSparse, to_dense
 from s2sim.reducers.measure import final_results, mean_float64, worst_error
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.rank import Reduced, Reducer
+from s2sim.reducers.registry import with_feedback
 from s2sim.reducers.run import is_symmetric, run_symmetric
 from s2sim.reducers.script import Recording, ring_bytes
-from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.testing.collectives import require
 
 LOSSLESS_ERROR = 1e-6

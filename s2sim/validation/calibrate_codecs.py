@@ -19,11 +19,10 @@ from s2sim.gradients.synthetic import load_trace
 from s2sim.profiles.read import CODECS, TRACE, RecordedJob
 from s2sim.provenance import usable_cores
 from s2sim.pytorch.launch import ProcessPlace, run_job
-from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.registry import make_reducer, with_feedback
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Work
 from s2sim.reducers.systems.dense import summed_dtype
-from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.reducers.wrappers.error_feedback import FeedbackPasses
 from s2sim.testbed.measured import read_measured
 from s2sim.testbed.training import DENSE, PYTORCH

@@ -12,8 +12,7 @@ from s2sim.gradients.scaling import keep_rows
 from s2sim.gradients.synthetic import load_trace
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.rank import Reducer
-from s2sim.reducers.registry import make_reducer, reducer_names
-from s2sim.reducers.wrappers.compose import with_feedback
+from s2sim.reducers.registry import make_reducer, reducer_names, with_feedback
 
 RANKS, STEPS = 4, 20
 # With one hash seed in six, 0 among them, collisions of ccss in the last steps look like growth.

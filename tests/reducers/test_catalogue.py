@@ -13,9 +13,8 @@ from s2sim.experiment.reducer_facts import describe_options
 from s2sim.options import option
 from s2sim.reducers.catalogue import option_text, own_traits, read_table
 from s2sim.reducers.rank import Reducer, Traits
-from s2sim.reducers.registry import PRESETS, REDUCERS
+from s2sim.reducers.registry import PRESETS, REDUCERS, WRAPPERS
 from s2sim.reducers.systems import topk
-from s2sim.reducers.wrappers.compose import WRAPPERS
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
 SYSTEMS, OPTIONS = read_table("systems"), read_table("options")

@@ -7,10 +7,9 @@ import s2sim
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.rate_curve import rate_curves
 from s2sim.experiment.spec import RunSpec
-from s2sim.reducers.registry import make_reducer, option_string
+from s2sim.reducers.registry import make_reducer, option_string, with_feedback
 from s2sim.reducers.run import reduce_once, reduce_steps, run_reducer
 from s2sim.reducers.script import Post, Wait, join_recordings
-from s2sim.reducers.wrappers.compose import with_feedback
 from s2sim.testing.reducer_properties import example_gradients
 
 RANKS, SIZE = 4, 64

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from s2sim.errors import OptionError
-from s2sim.reducers.registry import make_reducer, option_string
-from s2sim.reducers.wrappers.compose import WRAPPERS
+from s2sim.reducers.registry import WRAPPERS, make_reducer, option_string
 from s2sim.reducers.wrappers.wrapper import Wrapper, unwrap_all
 
 

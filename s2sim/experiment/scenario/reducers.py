@@ -24,9 +24,15 @@ from s2sim.profiles.profile import TensorTiming
 from s2sim.profiles.read import PROCESSORS, RecordedJob
 from s2sim.provenance import memory_bytes
 from s2sim.reducers.rank import GradientDtype, Reducer
-from s2sim.reducers.registry import PRESETS, make_reducer, option_string, reducer_names
+from s2sim.reducers.registry import (
+    PRESETS,
+    leaves_feedback_out,
+    make_reducer,
+    option_string,
+    reducer_names,
+    with_feedback,
+)
 from s2sim.reducers.run import OtherSteps
-from s2sim.reducers.wrappers.compose import leaves_feedback_out, with_feedback
 from s2sim.reducers.wrappers.error_feedback import FeedbackPasses
 from s2sim.simulation.bucketing.policy import Bucket
 from s2sim.simulation.bucketing.sharded import ShardedDiscipline, check_takes_shards
