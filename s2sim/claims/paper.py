@@ -350,16 +350,10 @@ def rebuild_paper(paper: Paper, effort: PaperEffort, progress: ProgressWatcher) 
 def run_papers(
     names: Sequence[str], effort: PaperEffort | None = None, progress: ProgressWatcher = SILENT
 ) -> PapersResult:
-    """Rebuild papers; after Ctrl-C the finished ones are kept.
+    """Rebuild papers by name; after Ctrl-C the finished ones are kept.
 
-    Parameters
-    ----------
-    names : sequence of str
-        Papers. `UnknownNameError` for an unknown one, `OptionError` if none was given or one twice.
-    effort : PaperEffort, optional
-        How much is computed.
-    progress : ProgressWatcher
-        Called as the work advances.
+    `UnknownNameError` for an unknown one, `OptionError` if none was given or one twice. ``effort`` says how much is
+    computed.
     """
     if not names:
         raise OptionError("no paper was named; for example s2sim paper s2-reducer, or s2sim paper list")

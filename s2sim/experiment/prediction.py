@@ -45,23 +45,9 @@ def record(
     """Run every reducer of a scenario on the gradients of the first step.
 
     The cluster decides only which ranks share a node and how long exchanges take, for bucketing that depends on it.
-    The recordings can be used with any cluster, library or GPU, for any number of calls of `predict`.
-
-    Parameters
-    ----------
-    scenario : ReducerScenario
-        Cluster, gradients and reducers.
-    ranks : int
-        Number of ranks.
-    progress : ProgressWatcher
-        Advances once per rank and once per reducer.
-
-    Returns
-    -------
-    list of RecordedReducer
-        What each reducer computes, sends and waits for on every rank, and its errors.
-    list of Refused
-        Optional reducers that refuse these gradients; `S2SimError` if another one does.
+    The recordings can be used with any cluster, library or GPU, for any number of calls of `predict`. Progress advances
+    once per rank and once per reducer. Optional reducers that refuse these gradients are returned beside the
+    recordings; `S2SimError` if another one does.
     """
     training, buckets = scenario.training, scenario.buckets(ranks)
     what: list[Any] = ["run", ranks]
@@ -137,16 +123,9 @@ def predict(
 ) -> list[Prediction]:
     """Return the times of recordings on a scenario's cluster, with its library and on its GPU.
 
-    Parameters
-    ----------
-    scenario : ReducerScenario
-        May differ in everything except the number of ranks from the one in which they were recorded.
-    recorded : sequence of RecordedReducer
-        All of the same number of ranks, ``dense``, with which all are compared, among them.
-    thorough : bool
-        Whether to predict the times with other libraries too, which takes more replays.
-    on_row : callable
-        Called with each row once it is finished.
+    The scenario may differ in all but the number of ranks from that in which they were recorded. ``dense``, with which
+    all are compared, is among them. If ``thorough``, times with other libraries are predicted too, which takes more
+    replays. ``on_row`` is called with each finished row.
     """
     executed = execute(scenario, recorded)
     dense = executed[list(recorded).index(baseline_of(recorded))]

@@ -81,33 +81,11 @@ def run_topologies(
     gate: Gate = accept_any,
     **options: Any,
 ) -> TopologiesResult:
-    """Compare gradient reducers on several clusters.
+    """Compare gradient reducers on several clusters; arguments are those of `s2sim.run`.
 
-    Parameters
-    ----------
-    topology : str or sequence of str
-        Names of shipped topologies or paths of TOML files, or a text of them between commas.
-    spec : RunSpec, optional
-        The whole experiment as a value, instead of the other arguments; its topology has the names between commas.
-    progress : ProgressWatcher, optional
-        Called as the work advances.
-    break_even : bool
-        Whether each result has break-even rates.
-    thorough : bool
-        As of `s2sim.run`.
-    gate : Gate, optional
-        Given the cost of all before work begins, which it may refuse by an error.
-
-    Returns
-    -------
-    TopologiesResult
-        A row a topology, which is fastest and cheapest, and the whole result of each. After Ctrl-C those of the
-        topologies that were finished.
-
-    Raises
-    ------
-    S2SimError
-        If the experiment cannot be run as given on one of them.
+    ``topology`` has names of shipped topologies or paths of TOML files, as a sequence or as a text of them between
+    commas. The result is a row a topology, which is fastest and cheapest, and the whole result of each; after Ctrl-C of
+    those that were finished. `S2SimError` if the experiment cannot be run as given on one of them.
     """
     names = topology if topology is None or isinstance(topology, str) else ",".join(topology)
     spec = spec_of(names, options.pop("workers", None), options.pop("reducers", None), spec, options)

@@ -126,14 +126,8 @@ class FlowsResult(clusters.FaultedForm):
 def run_flows(file: str | Path, topology: str, *, workers: int | None = None, **options: Any) -> FlowsResult:
     """Send the transfers of a file over a cluster and return when each arrives.
 
-    Parameters
-    ----------
-    file : str or Path
-        networks.Transfers, one per line under the header ``start_s,src,dst,bytes``: seconds, ranks, and bytes.
-    topology : str
-        Name of a shipped topology or path of a TOML file.
-    workers : int, optional
-        Number of ranks; by default those that the file names.
+    The file has one a line under the header ``start_s,src,dst,bytes``: seconds, ranks, and bytes. ``topology`` is the
+    name of a shipped one or the path of a TOML file; ranks are those that the file names unless ``workers`` says more.
     """
     return simulate_transfers(FlowsSpec.of(topology, file=file, workers=workers, **options))
 

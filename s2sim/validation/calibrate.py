@@ -109,15 +109,9 @@ class CalibrationResult(ResultForm):
 def run_calibration(
     spec: CalibrateSpec | None = None, progress: ProgressWatcher = SILENT, **options: Any
 ) -> CalibrationResult:
-    """Fit constants of a library to logs of one machine.
+    """Fit constants of a library to logs of one machine, which ``spec`` has as a value, instead of other arguments.
 
-    Parameters
-    ----------
-    spec : CalibrateSpec, optional
-        Machine, library and logs as a value, instead of the other arguments. `S2SimError` for logs that cannot be
-        read, and where they do not fit each other.
-    progress : ProgressWatcher
-        Called as the work advances.
+    `S2SimError` for logs that cannot be read, and where they do not fit each other.
     """
     spec = CalibrateSpec.from_keywords(spec, {}, options)
     measured = read_runs(spec)
