@@ -2,13 +2,18 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from s2sim.arrays import BlockTable
 from s2sim.collectives.timing.timer import Timer
 from s2sim.errors import S2SimError
+from s2sim.libraries.lowering import choose_library
 from s2sim.reducers.script import AwaitGradient, Call, HostSync, Post, Recording, Wait, Work
-from s2sim.simulation.plan import to_request, work_ps
+from s2sim.simulation.faults.registry import make_faults
+from s2sim.simulation.plan import make_plan, to_request, work_ps
 from s2sim.simulation.run import replay
 from s2sim.topology.cluster import build_cluster
 from s2sim.topology.hardware import load_gpu
@@ -254,3 +259,42 @@ def test_a_host_that_waits_for_the_gpu_takes_its_time():
     work = Work("encode", 10**6)
     assert total(work, HostSync()) == total(work) + gpu.host_sync_ps
     assert total(HostSync(), HostSync()) == 2 * gpu.host_sync_ps
+
+
+STEPS = st.lists(
+    st.sampled_from(["work", "post", "post from data", "wait for one", "wait for all", "sync"]), min_size=2
+)
+
+
+@pytest.mark.slow
+@settings(max_examples=100, deadline=None)
+@given(steps=STEPS, seed=st.integers(0, 999), library=st.sampled_from(["ideal", "nccl", "gloo"]), slow=st.booleans())
+def test_ranks_in_step_are_replayed_as_each_alone(steps, seed, library, slow):
+    """Ranks that post and wait alike share a process; each in a process of its own has the same times."""
+    random, ranks = np.random.default_rng(seed), 4
+    calls, scripts, open_calls = [], [[] for _ in range(ranks)], []
+    for step in steps:
+        if step == "work":
+            for script in scripts:
+                phase = ("encode", "decode")[int(random.integers(2))]
+                script.append(Work(phase, int(random.choice([0, 10**4, 10**7])), launches=int(random.integers(2))))
+            continue
+        if step.startswith("post"):
+            calls.append(all_reduce(int(10 ** random.integers(1, 7)), ranks, from_data=step == "post from data"))
+            open_calls.append(len(calls) - 1)
+            same = Post(len(calls) - 1)
+        elif step == "sync":
+            same = HostSync()
+        else:
+            waited = open_calls[:1] if step == "wait for one" else open_calls
+            same, open_calls = Wait(tuple(waited)), open_calls[len(waited) :]
+        for script in scripts:
+            script.append(same)
+    recording = Recording(tuple(calls), tuple(map(tuple, scripts)))
+    timer = Timer(build_cluster(load_shape("single-switch"), ranks))
+    plan = make_plan(recording, choose_library(library))
+    faults = make_faults(["slow-rank:rank=2,factor=1.5", "slow-rank:rank=1,delay=20us"]) if slow else ()
+    together = replay(recording, timer, load_gpu("a100"), plan, faults=faults)
+    apart = Recording(recording.calls, recording.scripts)
+    apart.__dict__["order_of_calls"] = {rank: (rank,) for rank in range(ranks)}
+    assert replay(apart, timer, load_gpu("a100"), plan, faults=faults) == together
