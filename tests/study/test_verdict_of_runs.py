@@ -20,6 +20,7 @@ RUNS = {
     "slow": {"topology": "fat-tree", "workers": 8, "trace": "ncf", "overrides": ("nic.rate=1Gbps",)},
     "fast": {"topology": "rail-optimised", "workers": 16, "trace": "ncf", "library": "ideal"},
     "compute": {"topology": "fat-tree", "workers": 8, "trace": "ncf", "compute": "20ms"},
+    "hidden": {"topology": "fat-tree", "workers": 8, "trace": "ncf", "compute": "200ms"},
     "bf16": {"topology": "fat-tree", "workers": 8, "trace": "ncf", "reducers": ["dense:dtype=bf16", "fp16", "union"]},
     "steps": {"topology": "fat-tree", "workers": 4, "trace": "lstm-lm-steps", "steps": 3},
     "scaled": {"topology": "fat-tree", "workers": 8, "trace": "ncf", "scale_to": "30M"},
@@ -130,7 +131,7 @@ def test_the_verdict_is_what_rows_alone_allow(name):
 def test_the_runs_have_every_decision():
     decisions = {
         verdict.decision
-        for name in ("small", "sparse", "scaled")
+        for name in ("small", "sparse", "hidden")
         for verdict in s2sim.run(
             **{"reducers": ["union"], "break_even": False} | RUNS[name] | {"reducers": ["union"]}
         ).verdicts
