@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from s2sim.experiment.reducer_facts import all_reducer_facts, describe_class, describe_options
-from s2sim.reducers.registry import FAMILIES, OF_PRESETS
-from s2sim.reducers.registry import WRAPPERS
+from s2sim.reducers.registry import FAMILIES, OF_PRESETS, WRAPPERS
 from s2sim.report.study_tables import LEGEND, facts_grid, option_text, properties_of
 from s2sim.testing.reducer_properties import example_gradients
 
