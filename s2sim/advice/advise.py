@@ -324,7 +324,9 @@ def advise(
     gate: Gate = accept_any,
     **options: Any,
 ) -> Advice:
-    """Answer a question about a cluster and a training job; the other arguments are those of `s2sim.run`.
+    """Answer a question about a cluster and a training job; the others are arguments of `s2sim.run`.
+
+    `S2SimError` if it cannot be run as given, or the question lacks an argument.
 
     Parameters
     ----------
@@ -341,15 +343,6 @@ def advise(
         For ``largest``: the share of the speed of one worker.
     most_workers : int
         For ``largest``: more are not tried.
-    progress : ProgressWatcher, optional
-        Advances once a run.
-    gate : Gate, optional
-        Given the cost of each run before it begins, which it may refuse by an error.
-
-    Raises
-    ------
-    S2SimError
-        If the experiment cannot be run as given, or the question lacks an argument.
     """
     base = spec_of(topology, workers, reducers, spec, options)
     if question not in QUESTIONS_TAKE:

@@ -352,8 +352,14 @@ def run_papers(
 ) -> PapersResult:
     """Rebuild papers by name; after Ctrl-C the finished ones are kept.
 
-    `UnknownNameError` for an unknown one, `OptionError` if none was given or one twice. ``effort`` says how much is
-    computed.
+    Parameters
+    ----------
+    names : sequence of str
+        Papers. `UnknownNameError` for an unknown one, `OptionError` if none was given or one twice.
+    effort : PaperEffort, optional
+        How much is computed.
+    progress : ProgressWatcher
+        Called as the work advances.
     """
     if not names:
         raise OptionError("no paper was named; for example s2sim paper s2-reducer, or s2sim paper list")

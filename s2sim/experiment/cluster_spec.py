@@ -170,15 +170,31 @@ def accept_fields_of(spec: "type[ClusterSpec]") -> Callable[[Callable[P, R]], Ca
         ]
         everything = [*(bound.parameters[each] for each in own), *keywords]
         checked.__dict__["__signature__"] = bound.replace(parameters=everything)
-        _document(checked, others, "Other Parameters")
+        written = re.findall(r"^ *(\w+) : ", checked.__doc__ or "", re.MULTILINE)
+        others = {name: each for name, each in options_of(spec).items() if name not in written}
+        common = [name for name in own if name in _COMMON and name not in written]
+        _document(checked, others, "Other Parameters" if written else "Parameters", common)
         return checked
 
     return decorate
 
 
-def _document(target: Any, options: dict[str, tuple[Field[Any], Option]], title: str) -> None:
+# What arguments of several functions are.
+_COMMON = {
+    "spec": ("spec, optional", "All of it as a value, instead of the other arguments."),
+    "progress": ("ProgressWatcher, optional", "Called as the work advances."),
+    "break_even": ("bool", "Whether to search for the rates at which reducers break even with dense."),
+    "thorough": ("bool", "Whether to predict what the first screen leaves out: break-even of all, other libraries."),
+    "gate": ("Gate, optional", "Given the cost before work begins, which it may refuse by an error."),
+}
+
+
+def _document(
+    target: Any, options: dict[str, tuple[Field[Any], Option]], title: str, common: Sequence[str] = ()
+) -> None:
     """Append a section with the texts of options to the docstring of a function or class."""
     lines = [f"{(target.__doc__ or '').rstrip()}\n", f"    {title}", f"    {'-' * len(title)}"]
+    lines += [f"    {name} : {_COMMON[name][0]}\n        {_COMMON[name][1]}" for name in common]
     for name, (each, option) in options.items():
         text = f"{option.text} Default: {option.none}." if option.none else option.text
         lines += [f"    {name} : {each.type}", _DOC_LINE.sub(r"        \1\n", text).rstrip()]

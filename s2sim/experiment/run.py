@@ -51,47 +51,25 @@ def run(
     gate: Gate = accept_any,
     **options: Any,
 ) -> Result:
-    """Compare gradient reducers on a cluster.
+    """Compare gradient reducers on a cluster; `S2SimError` if that cannot be done as given.
 
     Parameters
     ----------
-    topology : str
-        Name of a shipped topology or path of a TOML file.
-    workers : int or sequence of int
-        Number of ranks; several give several rows per reducer.
-    reducers : sequence of str, optional
-        Option strings; without them those that `s2sim run` compares.
-    spec : RunSpec, optional
-        The whole experiment as a value, instead of the other arguments.
-    progress : ProgressWatcher, optional
-        Called as the work advances.
     timelines : dict, optional
         Filled with the activity of ranks and links under each reducer, for the largest number of workers; of whole
         iterations with the streams of one rank.
     timeline_rank : int, optional
         That rank; the slowest by default.
-    break_even : bool
-        Whether to search for the rates at which reducers break even with dense.
-    thorough : bool
-        Whether to compute what the first screen does not show: break-even of all reducers instead of those that the
-        verdict names, and times with other libraries.
     sensitivity : bool
         Whether to look for estimated constants that would change the verdict.
     curves : dict, optional
         Filled with the speed-ups over dense at other rates, by number of workers.
-    gate : Gate, optional
-        Given the cost before work begins, which it may refuse by an error.
 
     Returns
     -------
     Result
         Rows, verdict and run record; shows as a table in a notebook. After Ctrl-C those of the numbers of workers that
         were finished.
-
-    Raises
-    ------
-    S2SimError
-        If the experiment cannot be run as given.
     """
     spec = spec_of(topology, workers, reducers, spec, options)
     asked = timelines, timeline_rank, break_even, thorough, curves

@@ -133,8 +133,16 @@ def reduce_steps(
 ) -> list[ReductionResult]:
     """Average one array of each rank in each of several steps of training, in which the reducer keeps what it carries.
 
-    Arrays of a step are as `reduce_once` takes them, all of one shape and from as many ranks; the state of a reducer
-    that is an object is neither used nor changed. `S2SimError` if there is no step, or one lacks arrays.
+    `S2SimError` if there is no step, or one does not have the arrays that it should.
+
+    Parameters
+    ----------
+    reducer : str or Reducer
+        Option string or object; the state of an object is neither used nor changed.
+    steps : list or tuple of list of float32 array
+        The arrays of each step, as `reduce_once` takes them, all of one shape and from as many ranks.
+    seed : int
+        Root of all randomness.
 
     Examples
     --------

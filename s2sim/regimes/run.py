@@ -287,7 +287,15 @@ def _record_cell(
 
 
 def run_regimes(spec: RegimeSpec, progress: ProgressWatcher = SILENT) -> RegimeMap:
-    """Return the map of winners over gradients and networks; after Ctrl-C of the cells that are finished."""
+    """Return the map of winners; after Ctrl-C of the cells that are finished.
+
+    Parameters
+    ----------
+    spec : RegimeSpec
+        Gradients, networks and reducers.
+    progress : ProgressWatcher
+        Called as the work advances.
+    """
     scenario = resolve_regimes(spec)
     networks = [(each.shape.nic, each.timer(spec.workers)) for each in scenario.networks]
     each = len(scenario.reducers) + len(networks)

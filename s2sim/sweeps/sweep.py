@@ -286,12 +286,8 @@ def sweep(
     Returns
     -------
     SweepResult
-        The rows of all finished cells. After Ctrl-C `KeyboardInterrupt` is raised, and what was finished is stored.
-
-    Raises
-    ------
-    S2SimError
-        If the study is none, or the store cannot be used.
+        The rows of all finished cells. After Ctrl-C `KeyboardInterrupt` is raised, and what was finished is stored;
+        `S2SimError` if the study is none, or the store cannot be used.
     """
     study = Study.load(study)
     folder, text, sha256 = Path(out), json.dumps(asdict(study)), content_hash(asdict(study))

@@ -263,12 +263,6 @@ def run_collective(
 
     Parameters
     ----------
-    kind : str
-        One of `KINDS`.
-    topology : str
-        Name of a shipped topology or path of a TOML file.
-    workers : int
-        Number of ranks.
     size_bytes : int or sequence of int
         As nccl-tests counts it, or the contribution of each rank.
     """

@@ -216,9 +216,12 @@ def train(
 ) -> result.TrainResult:
     """Train and return the curves; after Ctrl-C those of the finished part.
 
-    ``spec`` has model, reducers and cluster (default: ``fat-tree``) as a value, instead of other arguments. ``out`` is
-    a folder of checkpoints, created if absent, from which training continues with ``resume``: the result is bit for bit
-    that of an uninterrupted one.
+    Parameters
+    ----------
+    out : Path, optional
+        Folder of checkpoints, created if absent.
+    resume : bool
+        Whether training continues from these; the result is bit for bit that of an uninterrupted training.
     """
     spec = TrainSpec.from_keywords(spec, {"topology": "fat-tree"}, options)
     wanted = resolve.resolve_training_run(spec, out=out, resume=resume)

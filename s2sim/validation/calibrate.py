@@ -109,7 +109,7 @@ class CalibrationResult(ResultForm):
 def run_calibration(
     spec: CalibrateSpec | None = None, progress: ProgressWatcher = SILENT, **options: Any
 ) -> CalibrationResult:
-    """Fit constants of a library to logs of one machine, which ``spec`` has as a value, instead of other arguments.
+    """Fit constants of a library to logs of one machine.
 
     `S2SimError` for logs that cannot be read, and where they do not fit each other.
     """

@@ -174,8 +174,15 @@ def run_validation(
 ) -> curve_result.ValidationResult:
     """Return the errors of predictions of a folder's curves; after Ctrl-C those that are finished.
 
-    Without ``folder`` they are the public ones. `S2SimError` where its index cannot be read. With ``fit`` constants are
-    fitted again, to these curves and the public ones, which are then predicted too, and without each of its sources.
+    Parameters
+    ----------
+    folder : str, optional
+        One with an index of curves; without it the public ones. `S2SimError` where the index cannot be read.
+    progress : ProgressWatcher
+        Called as the work advances.
+    fit : bool
+        Whether constants are fitted again, to these curves and the public ones, which are then predicted too, and
+        without each source of the folder.
     """
     path = resolve_curves_folder(folder)
     curves = read_folder(path)
