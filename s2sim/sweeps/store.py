@@ -108,7 +108,7 @@ class SweepStore:
         try:
             self._connection = sqlite3.connect(f"{self.path.resolve().as_uri()}?immutable=1", uri=True)
             return bool(self._connection.execute("SELECT name FROM sqlite_master").fetchall())
-        except sqlite3.Error:
+        except (sqlite3.Error, UnicodeDecodeError):
             return False
 
     def _open(self) -> None:
