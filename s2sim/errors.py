@@ -49,12 +49,9 @@ class ContendedError(S2SimError):
 
 
 class S2SimWarning(UserWarning):
-    """Something was done differently from what one might assume; the text says what and why.
+    """Something was done differently from what one might assume; the text says what and why."""
 
-    ``reducer`` is the option string of the only one that it is about, if it is about one.
-    """
-
-    reducer: str | None = None
+    reducer: str | None = None  # Option string of the only one that it is about, if it is about one
 
 
 def warn(text: str, *, stacklevel: int = 2, reducer: str | None = None) -> None:

@@ -142,15 +142,14 @@ def choose(candidates: Sequence[Candidate], max_error: float | None) -> Choice:
 def compare_times(candidates: Sequence[Candidate], times_s: Floats) -> NDArray[np.int8]:
     """Return all that `choose` takes from times, float64 seconds of shape (candidates, cases), as rows of signs."""
     baseline_s = times_s[next(place for place, each in enumerate(candidates) if each.baseline)]
-    doubted_s = times_s * np.array([[each.doubt] for each in candidates])
-    saved_s = baseline_s - times_s
-    pairs = (
+    saved_s, doubts = baseline_s - times_s, np.array([[each.doubt] for each in candidates])
+    differences = (
         times_s[:, None] - times_s,
         times_s[:, None] * WORTHWHILE - times_s,
         saved_s[:, None] - saved_s[[each.feedback for each in candidates]] / 2,
+        times_s * doubts - baseline_s,
     )
-    signs = [np.sign(each).reshape(-1, times_s.shape[1]) for each in (*pairs, doubted_s - baseline_s)]
-    return np.concatenate(signs).T.astype(np.int8)
+    return np.concatenate([np.sign(each).reshape(-1, times_s.shape[1]) for each in differences]).T.astype(np.int8)
 
 
 def _default_choice(exact: Candidate, lossy: Candidate | None) -> Candidate:

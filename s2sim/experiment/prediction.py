@@ -45,9 +45,16 @@ def record(
     """Run every reducer of a scenario on the gradients of the first step.
 
     The cluster decides only which ranks share a node and how long exchanges take, for bucketing that depends on it.
-    The recordings can be used with any cluster, library or GPU, for any number of calls of `predict`. Progress advances
-    once per rank and once per reducer. Optional reducers that refuse these gradients are returned beside the
-    recordings; `S2SimError` if another one does.
+    Beside the recordings, the optional reducers are returned that refuse these gradients; `S2SimError` for another one.
+
+    Parameters
+    ----------
+    scenario : ReducerScenario
+        Cluster, gradients and reducers.
+    ranks : int
+        Number of ranks.
+    progress : ProgressWatcher
+        Advances once per rank and once per reducer.
     """
     training, buckets = scenario.training, scenario.buckets(ranks)
     what: list[Any] = ["run", ranks]
@@ -123,9 +130,16 @@ def predict(
 ) -> list[Prediction]:
     """Return the times of recordings on a scenario's cluster, with its library and on its GPU.
 
-    The scenario may differ in all but the number of ranks from that in which they were recorded. ``dense``, with which
-    all are compared, is among them. If ``thorough``, times with other libraries are predicted too, which takes more
-    replays. ``on_row`` is called with each finished row.
+    Parameters
+    ----------
+    scenario : ReducerScenario
+        May differ in everything except the number of ranks from the one in which they were recorded.
+    recorded : sequence of RecordedReducer
+        All of the same number of ranks, ``dense``, with which all are compared, among them.
+    thorough : bool
+        Whether to predict the times with other libraries too, which takes more replays.
+    on_row : callable
+        Called with each row once it is finished.
     """
     executed = execute(scenario, recorded)
     dense = executed[list(recorded).index(baseline_of(recorded))]

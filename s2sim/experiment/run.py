@@ -51,7 +51,9 @@ def run(
     gate: Gate = accept_any,
     **options: Any,
 ) -> Result:
-    """Compare gradient reducers on a cluster; `S2SimError` if that cannot be done as given.
+    """Compare gradient reducers on a cluster; after Ctrl-C with the numbers of workers that were finished.
+
+    The result shows as a table in a notebook. `S2SimError` if the experiment cannot be run as given.
 
     Parameters
     ----------
@@ -64,12 +66,6 @@ def run(
         Whether to look for estimated constants that would change the verdict.
     curves : dict, optional
         Filled with the speed-ups over dense at other rates, by number of workers.
-
-    Returns
-    -------
-    Result
-        Rows, verdict and run record; shows as a table in a notebook. After Ctrl-C those of the numbers of workers that
-        were finished.
     """
     spec = spec_of(topology, workers, reducers, spec, options)
     asked = timelines, timeline_rank, break_even, thorough, curves
@@ -91,10 +87,9 @@ def run_subsets(spec: RunSpec, gate: Gate = accept_any) -> Callable[[Collection[
         reducers = tuple(
             each for each in scenario.reducers if each.option_string in names or each.reducer.traits.baseline
         )
-        own = replace(spec, reducers=tuple(names))
         refused = {name: why for name, why in scenario.refused.items() if name in names}
         alone = replace(scenario, reducers=reducers, refused=refused)
-        return compare(own, alone, state.of_reducers(names), sensitivity=False)
+        return compare(replace(spec, reducers=tuple(names)), alone, state.of_reducers(names), sensitivity=False)
 
     return of
 

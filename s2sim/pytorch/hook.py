@@ -76,6 +76,8 @@ _ADVICE = {
 class HookState:
     """What `hook` needs of a model and a reducer; every rank makes one, all with the same arguments.
 
+    `S2SimError` for a reducer or model that the hook does not take, and for arguments that differ between ranks.
+
     Parameters
     ----------
     model : torch.nn.Module
@@ -99,11 +101,6 @@ class HookState:
         The option string in effect.
     step : int
         Steps that were exchanged.
-
-    Raises
-    ------
-    S2SimError
-        For a reducer or model that the hook does not take, and for arguments that differ between ranks.
     """
 
     def __init__(

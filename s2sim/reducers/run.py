@@ -99,6 +99,9 @@ class ReductionResult:
 def reduce_once(reducer: str | Reducer, gradients: Sequence[Floats32], *, seed: int = 0) -> ReductionResult:
     """Average one array of each rank with a reducer, as the first step of a training run.
 
+    `S2SimError` without arrays, if one is not finite float32 of the first one's shape, and for what does not exchange
+    every step.
+
     Parameters
     ----------
     reducer : str or Reducer
@@ -107,12 +110,6 @@ def reduce_once(reducer: str | Reducer, gradients: Sequence[Floats32], *, seed: 
         One a rank, of one shape: (n,), whose elements are the keys of a sparse layer, or (n, width), whose rows are.
     seed : int
         Root of all randomness.
-
-    Raises
-    ------
-    S2SimError
-        If there is no array, or one is not finite float32 of the first one's shape; for what does not exchange every
-        step.
 
     Examples
     --------

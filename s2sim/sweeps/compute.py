@@ -4,7 +4,7 @@ import sys
 import time
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -81,7 +81,9 @@ def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
 
 
 def _is_dense(text: str) -> bool:
-    return resolved_options(text)[0] == "dense"
+    with suppress(S2SimError):  # An unknown name refuses its cells alone
+        return resolved_options(text)[0] == "dense"
+    return False
 
 
 def job_features(job: Job) -> dict[str, float]:
@@ -172,8 +174,7 @@ def _answers(job: Job) -> list[_Answer]:
 
 def _texts(warned: Iterable[warnings.WarningMessage], names: Collection[str] = ()) -> dict[str, Any]:
     """Return ``warnings`` if there are any, for a run of some reducers those that are about no other."""
-    about = [each.message for each in warned]
-    own = [each for each in about if not names or getattr(each, "reducer", None) in (None, *names)]
+    own = [each.message for each in warned if not names or getattr(each.message, "reducer", None) in (None, *names)]
     return {"warnings": list(dict.fromkeys(map(str, own)))} if own else {}
 
 

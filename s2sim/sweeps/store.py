@@ -5,6 +5,7 @@ stays, whatever happens to the process, and is never there twice.
 """
 
 import json
+import re
 import sqlite3
 import zlib
 from collections import Counter
@@ -98,13 +99,14 @@ class SweepStore:
             self._open()
         except (OSError, sqlite3.Error, UnicodeDecodeError) as error:
             journal = path.with_name(f"{path.name}-wal")
-            written = journal.exists() and journal.stat().st_size > 0
-            if create or written or "locked" in str(error) or not self._is_readable():
+            # Where SQLite can make no files beside it, as on a disk that is full, the file alone may be read.
+            disk = re.match("SQLITE_(CANTOPEN|IOERR|READONLY|FULL)", getattr(error, "sqlite_errorname", ""))
+            if create or (journal.exists() and journal.stat().st_size) or not disk or not self._is_readable():
                 advice = "; take another --out" if create else ""
                 raise S2SimError(f"{path} cannot be used as the store of a sweep: {error}{advice}") from None
 
     def _is_readable(self) -> bool:
-        """Return whether it can be read alone, as of a disk that is full, where SQLite makes no files beside it."""
+        """Return whether the file alone can be read."""
         try:
             self._connection = sqlite3.connect(f"{self.path.resolve().as_uri()}?immutable=1", uri=True)
             return bool(self._connection.execute("SELECT name FROM sqlite_master").fetchall())

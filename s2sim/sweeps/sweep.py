@@ -266,7 +266,10 @@ def sweep(
     shard: tuple[int, int] = (1, 1),
     progress: ProgressWatcher = SILENT,
 ) -> SweepResult:
-    """Compute the cells of a study that are not in the store of a folder yet.
+    """Compute the cells of a study that are not in the store of a folder yet, and return the rows of all finished ones.
+
+    After Ctrl-C `KeyboardInterrupt` is raised, and what was finished is stored. `S2SimError` if the study is none, or
+    the store cannot be used.
 
     Parameters
     ----------
@@ -282,12 +285,6 @@ def sweep(
         Number of this part, from 1, and of all parts, each with a store of its own, see `merge_shards`.
     progress : ProgressWatcher, optional
         Advances with each cell.
-
-    Returns
-    -------
-    SweepResult
-        The rows of all finished cells. After Ctrl-C `KeyboardInterrupt` is raised, and what was finished is stored;
-        `S2SimError` if the study is none, or the store cannot be used.
     """
     study = Study.load(study)
     folder, text, sha256 = Path(out), json.dumps(asdict(study)), content_hash(asdict(study))

@@ -102,7 +102,8 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
     architecture = (first.get("gcn") or first.get("sm") or "").removeprefix("gfx")[:40]
     assumed = names()["architecture"].get(architecture)
     shared = [[len({*gpu.bridges[:-1]}.intersection(net.bridges)) for net in nets] for gpu in gpus]
-    names_of, nearest = [net.get("name", f"net{at}")[:40] for at, (net, *_) in enumerate(nets)], _nearest(shared)
+    names_of = [net.get("name", f"net{at}")[:40] for at, (net, *_) in enumerate(nets)]
+    nearest, far = _nearest(names_of, shared)
     # Some drivers state -1.
     speeds = [max(0.0, _number(net, "speed", "-?")) / 1e3 for net, *_ in nets]
     return NodeFacts(
@@ -118,7 +119,7 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
         # NCCL's net_socket.cc has no port, and no GPU reads or writes there.
         sockets=bool(nets) and all((net.get("port"), net.get("gdr", "0")) == ("0", "0") for net, *_ in nets),
         beside_gpu=max(map(max, shared)) > 1 if nets else False,
-        ignored=(*(f"{count} {what}" for what, count in ignored.most_common(_KINDS_SHOWN)), *_far(names_of, nearest)),
+        ignored=(*(f"{count} {what}" for what, count in ignored.most_common(_KINDS_SHOWN)), *far),
         assumed=_least("NVLinks", sorted(to_switches))
         + _least("PCIe lanes", [f"{generation} x{16 * lanes:g}" for _, generation, lanes in pcie]),
     )
@@ -129,14 +130,11 @@ def _least(what: str, ascending: Sequence[object]) -> tuple[str, ...]:
     return (f"{what} of GPUs differ: {ascending[0]} of the least are taken for all",) if len(set(ascending)) > 1 else ()
 
 
-def _nearest(nearness: Sequence[Sequence[int]]) -> list[int]:
-    """Return which interfaces are the nearest of a GPU, of one row each: NCCL takes no other (ncclTopoGetLocal)."""
-    return sorted({at for row in nearness for at, near in enumerate(row) if near == max(row)})
-
-
-def _far(nics: Sequence[str], nearest: Sequence[int]) -> tuple[str, ...]:
+def _nearest(nics: Sequence[str], nearness: Sequence[Sequence[int]]) -> tuple[list[int], tuple[str, ...]]:
+    """Return which interfaces are the nearest of a GPU, of one row each, as NCCL's ncclTopoGetLocal, and the others."""
+    nearest = sorted({at for row in nearness for at, near in enumerate(row) if near == max(row)})
     far = [name for at, name in enumerate(nics) if at not in nearest]
-    return (f"interfaces that are the nearest of no GPU: {', '.join(far)}",) if far else ()
+    return nearest, (f"interfaces that are the nearest of no GPU: {', '.join(far)}",) if far else ()
 
 
 def _walk(root: Any, origin: str, ignored: Counter[str]) -> Iterator[_Placed]:
@@ -223,21 +221,18 @@ def read_nvidia_smi(text: str, origin: str) -> NodeFacts:
     # Newer ones list what NIC0 is called.
     called = dict(re.findall(r"^[ \t]*(NIC\d{1,3}): (\S{1,40})[ \t]*$", text, re.MULTILINE))
     nearness = [[-_WAYS.get(cells[gpu].get(nic, ""), len(_WAYS)) for nic in nics] for gpu in gpus]
-    nearest = _nearest(nearness)
+    shown = [called.get(name, name) for name in nics]
+    nearest, ignored = _nearest(shown, nearness)
     far = [gpu for gpu, row in zip(gpus, nearness, strict=True) if max(row, default=-len(_WAYS)) < -_WAYS["PXB"]]
-    near = len(far) < len(gpus)
+    longer = [f"the longer way of {', '.join(far)} to interfaces"] if 0 < len(far) < len(gpus) else []
     return NodeFacts(
         gpus=len(gpus),
         origin=f"nvidia-smi topo -m, {Path(origin).name}",
         pairs=tuple(pair for pair, count in joined.items() for _ in range(count)),
         through=True,
-        nics={called.get(nics[at], nics[at]): 0.0 for at in nearest},
-        beside_gpu=near,
-        ignored=(
-            "affinities",
-            *([f"the longer way of {', '.join(far)} to interfaces"] if near and far else []),
-            *_far([called.get(name, name) for name in nics], nearest),
-        ),
+        nics={shown[at]: 0.0 for at in nearest},
+        beside_gpu=len(far) < len(gpus),
+        ignored=("affinities", *longer, *ignored),
     )
 
 

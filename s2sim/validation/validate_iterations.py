@@ -152,7 +152,12 @@ def likely_iteration_error_source(row: MeasuredIterationRow, found: IterationErr
 def validate_iterations(folder: str | None = None, progress: ProgressWatcher = SILENT) -> IterationsResult:
     """Return the errors of predictions of a folder's measured iterations; after Ctrl-C of those that are finished.
 
-    Without ``folder`` they are the public ones. `S2SimError` where its file cannot be read.
+    Parameters
+    ----------
+    folder : str, optional
+        One with measured iterations; without it the public ones. `S2SimError` where its file cannot be read.
+    progress : ProgressWatcher
+        Called as the work advances.
     """
     path = resolve_iterations_folder(folder)
     rows = read_iterations(path)

@@ -46,12 +46,15 @@ def test_another_name_is_told_the_nearest():
     "name",
     [
         *(name for name in s2sim.__all__ if name.startswith(("run", "reduce", "Run"))),
+        "experiment.prediction.predict",
+        "experiment.prediction.record",
         "regimes.map.RegimeSpec",
         "traffic.spec.CollectiveSpec",
         "traffic.spec.FlowsSpec",
         "train",
         "training.spec.TrainSpec",
         "validation.calibrate_spec.CalibrateSpec",
+        "validation.validate_iterations.validate_iterations",
     ],
 )
 def test_help_has_all_parameters_within_120_columns(name):

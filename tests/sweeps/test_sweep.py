@@ -321,12 +321,21 @@ def damage(path):
     path.write_bytes(path.read_bytes()[:4096].ljust(path.stat().st_size, b"x"))
 
 
+def test_an_unknown_reducer_refuses_its_cells_alone(tmp_path):
+    base = {"topology": "leaf-spine", "workers": 4, "trace": "ncf"}
+    axes = {"reducer": ["fp16", "nonsense", "dense"]}
+    rows = s2sim.sweep({"what": "run", "base": base, "axes": axes}, out=tmp_path).rows
+    assert {row["cell"]: row["state"] for row in rows} == {0: "done", 1: "refused", 2: "done"}
+
+
 def test_a_store_that_can_only_be_read_shows_what_is_finished(tmp_path, monkeypatch):
     """As on a full disk, where SQLite can make no files beside it."""
     finished = s2sim.sweep(COLLECTIVE, out=tmp_path).table
 
     def full(_):
-        raise sqlite3.OperationalError("disk I/O error")
+        error = sqlite3.OperationalError("disk I/O error")
+        error.sqlite_errorname = "SQLITE_IOERR_WRITE"
+        raise error
 
     monkeypatch.setattr(SweepStore, "_open", full)
     assert SweepResult.load(tmp_path).table == finished
