@@ -7,6 +7,7 @@ in a graph all links are at one switch, which each host reaches by a cable as fa
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass, field
 from itertools import pairwise, product
 from typing import TYPE_CHECKING, Any
 
@@ -21,26 +22,55 @@ if TYPE_CHECKING:
     from s2sim.topology.cluster import Cluster
 
 _MOST_WRITTEN = 128  # Ranks: 16,256 routes, 4 MB
-_MOST_HOSTS, _MOST_SEARCHED = 512, 5_000_000
+_MOST_HOSTS, _MOST_NESTED, _MOST_SEARCHED = 512, 16, 5_000_000
 _READ = "hosts, routers, links, routes, flat clusters, and zones with Full, Floyd or Dijkstra routing are read"
 _IGNORED = ("prop", "config", "disk", "storage", "storage_type", "mount", "trace", "trace_connect")
 _BACK = {"UP": "DOWN", "DOWN": "UP"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Zone:
+    """Routes between its own points and the zones in it: the points at both ends, and links with UP, DOWN or NONE."""
+
+    full: bool  # Whether all routes are written, as no point forwards
+    routes: dict[tuple[str, str], tuple[str, str, list[tuple[str, str]]]] = field(default_factory=dict)
+    found: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+
+    def way(self, source: str, target: str) -> list[str] | None:
+        """Return the points and zones of the route, or of the shortest way, from one to another."""
+        if self.full:
+            return [source, target] if (source, target) in self.routes else None
+        if source not in self.found:
+            from networkx import DiGraph, single_source_dijkstra_path
+
+            graph = DiGraph()
+            graph.add_node(source)
+            graph.add_weighted_edges_from((*ends, max(len(links), 1)) for ends, (*_, links) in self.routes.items())
+            self.found[source] = single_source_dijkstra_path(graph, source)
+        return self.found[source].get(target)
 
 
 class _Platform:
     def __init__(self, root: Any, origin: str) -> None:
         self.origin = origin
         self.points: dict[str, bool] = {}  # Hosts and routers, and whether each is a host
+        self.zones: dict[str, _Zone] = {}
+        self.within: dict[str, tuple[str, ...]] = {}  # The zones that a point or a zone is in, and itself
         self.shared: dict[str, tuple[float, int]] = {}  # Links or directions of them: bytes per second, picoseconds
         self.fat: list[str] = []
-        self.routes: dict[tuple[str, str], list[tuple[str, str]]] = {}  # Links, each with UP, DOWN or NONE
-        zones = [each for each in root.iter() if each.tag in ("zone", "AS")]
-        for zone in zones:
-            if zone.get("routing", "") not in ("Full", "Floyd", "Dijkstra", "DijkstraCache"):
-                raise self.refuse(f"zone {self.text(zone, 'id')} has another routing: {_READ}")
-        for each in (each for zone in (root, *zones) for each in zone if each.tag not in ("zone", "AS")):
-            self.take(each)
-        self.full = [zone.get("routing") for zone in zones] == ["Full"] and all(self.points.values())
+        self.add_zone(root, ("",), full=False)
+
+    def add_zone(self, element: Any, within: tuple[str, ...], *, full: bool) -> None:
+        if within[-1] in self.within or len(within) > _MOST_NESTED:
+            raise self.refuse(f"zone {within[-1][:40]} is there twice, or in more than {_MOST_NESTED} others")
+        self.within[within[-1]], self.zones[within[-1]] = within, _Zone(full)
+        for each in element:
+            if each.tag not in ("zone", "AS"):
+                self.take(each, within)
+            elif (routing := each.get("routing", "")) in ("Full", "Floyd", "Dijkstra", "DijkstraCache"):
+                self.add_zone(each, (*within, self.text(each, "id")), full=routing == "Full")
+            else:
+                raise self.refuse(f"zone {self.text(each, 'id')} has another routing: {_READ}")
 
     def refuse(self, text: str) -> TopologyError:
         return TopologyError(f"{self.origin}: {' '.join(text.split())[:200]}")
@@ -50,25 +80,25 @@ class _Platform:
             raise self.refuse(f"<{element.tag}> has no {name}")
         return found
 
-    def take(self, element: Any) -> None:
+    def take(self, element: Any, within: tuple[str, ...]) -> None:
         if element.tag in ("host", "router"):
-            self.add_point(self.text(element, "id"), host=element.tag == "host")
+            self.add_point((*within, self.text(element, "id")), host=element.tag == "host")
         elif element.tag == "link":
             self.add_link(element, self.text(element, "id"), "bandwidth", "latency", "sharing_policy")
         elif element.tag in ("route", "zoneRoute", "ASroute"):
-            ends = ("src", "dst") if element.tag == "route" else ("gw_src", "gw_dst")
+            ends = ("src", "dst") if element.tag == "route" else ("src", "dst", "gw_src", "gw_dst")
             crossed = [(self.text(each, "id"), each.get("direction", "NONE")) for each in element.iter("link_ctn")]
             both = element.get("symmetrical", "YES").upper() == "YES"
-            self.add_route(self.text(element, ends[0]), self.text(element, ends[1]), crossed, both=both)
+            self.add_route(within, *(self.text(element, name) for name in ends), crossed=crossed, both=both)
         elif element.tag == "cluster" and element.get("topology", "FLAT").upper() == "FLAT":
-            self.add_cluster(element)
+            self.add_cluster(element, within)
         elif element.tag not in _IGNORED:
             raise self.refuse(f"<{element.tag}> {element.get('id', '')[:40]} is not read: {_READ}")
 
-    def add_point(self, name: str, *, host: bool) -> None:
-        if name in self.points or len(self.points) >= 2 * _MOST_HOSTS:
-            raise self.refuse(f"{name[:40]} is there twice, or one of more than {_MOST_HOSTS} hosts")
-        self.points[name] = host
+    def add_point(self, within: tuple[str, ...], *, host: bool) -> None:
+        if within[-1] in self.within or len(self.points) >= 2 * _MOST_HOSTS:
+            raise self.refuse(f"{within[-1][:40]} is there twice, or one of more than {_MOST_HOSTS} hosts")
+        self.points[within[-1]], self.within[within[-1]] = host, within
 
     def add_link(self, element: Any, name: str, rate: str, latency: str, policy: str, usual: str = "SHARED") -> None:
         """Add a link by the names of its attributes; plain numbers are of bytes per second and of seconds."""
@@ -84,37 +114,49 @@ class _Platform:
         self.fat += [name] * (sharing == "FATPIPE")
         self.shared |= {f"{name}_{way}": link for way in _BACK} if "DUPLEX" in sharing else {name: link}
 
-    def add_route(self, source: str, target: str, crossed: list[tuple[str, str]], *, both: bool) -> None:
-        if unknown := {source, target} - self.points.keys():
-            raise self.refuse(
-                f"{min(unknown)[:40]}, an end of a route from {source[:40]} to {target[:40]}, is not there"
-            )
+    def add_route(
+        self, within: tuple[str, ...], source: str, target: str, *ends: str, crossed: list[tuple[str, str]], both: bool
+    ) -> None:
+        """Add a route between points of a zone, or zones of it with the points where it begins and ends."""
+        begin, end = ends or (source, target)
+        for name, point in ((source, begin), (target, end)):
+            if point not in self.points or self.within[point][: len(within) + 1] != (*within, name):
+                raise self.refuse(
+                    f"{point[:40]}, an end of a route from {source[:40]} to {target[:40]}, is not in its zone"
+                )
+        routes = self.zones[within[-1]].routes
         if source != target:
-            self.routes.setdefault((source, target), crossed)
+            routes.setdefault((source, target), (begin, end, crossed))
             back = [(name, _BACK.get(way, way)) for name, way in reversed(crossed)]
-            self.routes |= {(target, source): back} if both and (target, source) not in self.routes else {}
+            routes |= {(target, source): (end, begin, back)} if both and (target, source) not in routes else {}
 
-    def add_cluster(self, element: Any) -> None:
-        """Add hosts, each with a link, and a router; a backbone is crossed once on each way."""
+    def add_cluster(self, element: Any, around: tuple[str, ...]) -> None:
+        """Add hosts, each with a link, and a router; a backbone is crossed once on each way, a limiter on both."""
         name, prefix, suffix = self.text(element, "id"), element.get("prefix", ""), element.get("suffix", "")
-        router = element.get("router_id") or f"{prefix}{name}_router{suffix}"
-        self.add_point(router, host=False)
+        within, router = (*around, name), element.get("router_id") or f"{prefix}{name}_router{suffix}"
+        self.add_zone((), within, full=False)
+        self.add_point((*within, router), host=False)
         begin = end = router
         if element.get("bb_bw"):
             self.add_link(element, f"{name}_backbone", "bb_bw", "bb_lat", "bb_sharing_policy")
             begin, end = f"{name} in", f"{name} out"
+            self.add_point((*within, begin), host=False)
+            self.add_point((*within, end), host=False)
             for source, target, links in ((router, begin, 0), (begin, end, 1), (end, router, 0)):
-                self.points |= {source: False, target: False}
-                self.add_route(source, target, [(f"{name}_backbone", "NONE")] * links, both=False)
+                crossed = [(f"{name}_backbone", "NONE")] * links
+                self.add_route(within, source, target, crossed=crossed, both=False)
         for part in self.text(element, "radical").split(","):
             if (found := re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", part)) is None:
                 raise self.refuse(f"radical {part[:40]!r} is not as 0-15")
             for number in range(int(found[1]), int(found[2] or found[1]) + 1):
-                host, link = f"{prefix}{number}{suffix}", f"{name}_link_{number}"
-                self.add_point(host, host=True)
+                host, link, limiter = f"{prefix}{number}{suffix}", f"{name}_link_{number}", f"{name}_limiter_{number}"
+                self.add_point((*within, host), host=True)
                 self.add_link(element, link, "bw", "lat", "sharing_policy", "SPLITDUPLEX")
-                self.add_route(host, begin, [(link, "UP")], both=False)
-                self.add_route(end, host, [(link, "DOWN")], both=False)
+                if element.get("limiter_link"):
+                    self.add_link(element, limiter, "limiter_link", "", "")
+                limited = [(limiter, "NONE")] if limiter in self.shared else []
+                self.add_route(within, host, begin, crossed=[*limited, (link, "UP")], both=False)
+                self.add_route(within, end, host, crossed=[(link, "DOWN"), *limited], both=False)
 
     def crossed(self, name: str, way: str) -> str:
         """Return what a link in a route shares with other routes: itself, or one direction of it."""
@@ -122,21 +164,21 @@ class _Platform:
             raise self.refuse(f"link {name[:40]} of a route is not there, or split and crossed without UP or DOWN")
         return found
 
-    def paths(self, hosts: list[str]) -> dict[tuple[str, str], list[str]]:
-        """Return what is crossed between hosts: as written in one zone with Full routing, else on the shortest way."""
-        routes = {ends: [self.crossed(*each) for each in links] for ends, links in self.routes.items()}
-        if self.full:
-            return routes
-        if len(hosts) * len(routes) > _MOST_SEARCHED:
-            raise self.refuse(f"{len(routes):,} routes between {len(hosts)} hosts and routers are too many to search")
-        from networkx import DiGraph, single_source_dijkstra_path
-
-        graph = DiGraph()
-        graph.add_nodes_from(hosts)
-        graph.add_weighted_edges_from((*ends, max(len(links), 1)) for ends, links in routes.items())
-        found = ((host, single_source_dijkstra_path(graph, host)) for host in hosts)
-        ways = {(host, other): way for host, every in found for other, way in every.items()}
-        return {ends: [name for hop in pairwise(way) for name in routes[hop]] for ends, way in ways.items()}
+    def path(self, source: str, target: str) -> list[str]:
+        """Return what is crossed: the way in the innermost zone that has both, and those to ends of its routes."""
+        if source == target:
+            return []
+        pairs = zip(self.within[source], self.within[target], strict=False)
+        level, ends = next((level, pair) for level, pair in enumerate(pairs) if pair[0] != pair[1])
+        zone = self.zones[self.within[source][level - 1]]
+        if (way := zone.way(*ends)) is None:
+            raise self.refuse(f"no route leads from {source[:40]} to {target[:40]}")
+        found, at = list[str](), source
+        for hop in pairwise(way):
+            begin, end, links = zone.routes[hop]
+            found += [*self.path(at, begin), *(self.crossed(*each) for each in links)]
+            at = end
+        return found + self.path(at, target)
 
 
 def read_simgrid(text: str, origin: str) -> tuple[dict[str, Any], FabricGraph]:
@@ -145,13 +187,13 @@ def read_simgrid(text: str, origin: str) -> tuple[dict[str, Any], FabricGraph]:
     hosts = [name for name, host in platform.points.items() if host]
     if not 0 < len(hosts) <= _MOST_HOSTS:
         raise platform.refuse(f"it has {len(hosts)} hosts, and 1 to {_MOST_HOSTS} are read")
-    paths, hub, numbers = platform.paths(hosts), len(hosts), dict[str, int]()
+    if len(hosts) * sum(len(zone.routes) for zone in platform.zones.values() if not zone.full) > _MOST_SEARCHED:
+        raise platform.refuse(f"it has {len(hosts)} hosts and too many routes to search")
+    hub, numbers = len(hosts), dict[str, int]()
     ends: list[tuple[set[str], set[str]]] = [(set(), set()) for _ in hosts]
     routes = list[tuple[int, ...]]()
     for (one, source), (other, target) in product(enumerate(hosts), enumerate(hosts)):
-        path = [] if one == other else paths.get((source, target))
-        if path is None:
-            raise platform.refuse(f"no route leads from {source[:40]} to {target[:40]}")
+        path = platform.path(source, target)
         routes.append(tuple(numbers.setdefault(name, len(numbers)) for name in path))
         ends[one][0].update(path[:1])
         ends[other][1].update(path[-1:])

@@ -77,6 +77,8 @@ def import_machine(
     if nic_rate is not None:
         facts = replace(facts, nics=dict.fromkeys(facts.nics or {}, parse_rate_Bps(nic_rate) * 8 / 1e9))
     assumed = [f"{facts.gpu_why}: --gpu NAME says otherwise"] if facts.gpu_why and not gpu else []
+    if facts.links and facts.hosts == 1 and name.startswith("gb"):
+        assumed.append("NVSwitches join the GPUs of this node alone: nvlink.domain_nodes = N, those of N such nodes")
     assumed += [*facts.assumed, *_network_assumptions(facts, transport)]
     fields = {
         item.field: _from(item, item.source.replace("index", facts.origin), options) if item.kind == "user" else item
@@ -192,6 +194,9 @@ def _stated(facts: NodeFacts, gpu: str) -> Iterator[Quantity]:
             source = f"{facts.origin}: {facts.links} links to switches; {one.source}"
             yield replace(_times(one, facts.links), field="nvlink.rate", source=source)
             yield catalogue_values("latency", "nvlink_port")["value"].of("nvlink.latency")
+            if facts.hosts > 1:
+                hosts = f"{facts.origin} has so many hosts"
+                yield Quantity("nvlink.domain_nodes", facts.hosts, "user", hosts)
         else:
             yield Quantity("nvlink.kind", "mesh", "user", facts.origin)
             yield one.of("nvlink.rate")

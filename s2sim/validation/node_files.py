@@ -1,7 +1,7 @@
 """What machines say of themselves: NCCL's topology dump, and ``nvidia-smi topo -m``."""
 
 import re
-from collections import Counter, deque
+from collections import Counter, defaultdict, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 from s2sim.errors import S2SimError
 from s2sim.files import own_tables, parse_xml
 from s2sim.topology.graph_file import FORMATS
-from s2sim.units import format_number_of
+from s2sim.topology.hardware import catalogue_values
+from s2sim.units import format_number_of, parse_rate_Bps
 
 MAX_GPUS = 128
 # More of anything is in no machine; links are those of one GPU, rates those of one interface.
@@ -35,6 +36,7 @@ class NodeFacts:
     gpu: str | None = None  # Name in the catalogue
     gpu_why: str = ""  # Why that one, where it is not stated
     links: int | None = None  # NVLinks of a GPU to switches; None where there are none
+    hosts: int = 1  # Hosts that these switches join
     pairs: tuple[tuple[int, int], ...] = ()  # Two GPUs, as often as links join them
     pcie: tuple[str, float] | None = None  # Generation, and lanes over 16
     nics: Mapping[str, float] | None = None  # Rates in Gbps by name, 0 where not stated, of those nearest to some GPU
@@ -104,24 +106,32 @@ def read_nccl_topology(text: str, origin: str) -> NodeFacts:
     shared = [[len({*gpu.bridges[:-1]}.intersection(net.bridges)) for net in nets] for gpu in gpus]
     names_of = [net.get("name", f"net{at}")[:40] for at, (net, *_) in enumerate(nets)]
     nearest, far = _nearest(names_of, shared)
-    # Some drivers state -1.
-    speeds = [max(0.0, _number(net, "speed", "-?")) / 1e3 for net, *_ in nets]
+    # Some drivers state -1, and libfabric a rate that no interface has.
+    stated = [max(0.0, _number(net, "speed", "-?")) / 1e3 for net, *_ in nets]
+    stated = [speed if speed <= _FASTEST_GBPS else 0.0 for speed in stated]
+    carried = list(_carried_Gbps(nets, stated))
     return NodeFacts(
         gpus=len(gpus),
         origin=f"NCCL topology {Path(origin).name}",
         gpu=model or assumed,
         gpu_why="" if model or assumed is None else f"architecture {architecture} is taken for {assumed}",
         links=links,
+        # NCCL merges the dumps of hosts whose GPUs are on the same NVSwitches (MNNVL), and of no others.
+        hosts=len({each.get("host_hash") for each in root if each.tag == "cpu"}) if links else 1,
         pairs=pairs,
         pcie=pcie[0][1:] if pcie else None,
-        # Libfabric states a rate that no interface has.
-        nics={names_of[at]: speeds[at] if speeds[at] <= _FASTEST_GBPS else 0.0 for at in nearest},
+        nics={names_of[at]: carried[at] for at in nearest},
         # NCCL's net_socket.cc has no port, and no GPU reads or writes there.
         sockets=bool(nets) and all((net.get("port"), net.get("gdr", "0")) == ("0", "0") for net, *_ in nets),
         beside_gpu=max(map(max, shared)) > 1 if nets else False,
         ignored=(*(f"{count} {what}" for what, count in ignored.most_common(_KINDS_SHOWN)), *far),
         assumed=_least("NVLinks", sorted(to_switches))
-        + _least("PCIe lanes", [f"{generation} x{16 * lanes:g}" for _, generation, lanes in pcie]),
+        + _least("PCIe lanes", [f"{generation} x{16 * lanes:g}" for _, generation, lanes in pcie])
+        + tuple(
+            f"{names_of[at]}, of {stated[at]:g} Gbps, carries its share of its slot of PCIe, {carried[at]:g} Gbps"
+            for at in nearest
+            if carried[at] < stated[at]
+        ),
     )
 
 
@@ -188,6 +198,21 @@ def _pcie(device: Any) -> tuple[float, str, float] | None:
     generation = _GENERATIONS.get(speed)
     lanes = min(_number(device, "link_width"), 16.0) if generation else 0.0
     return (float(speed) * lanes, generation, lanes / 16) if generation and lanes else None
+
+
+def _carried_Gbps(nets: Sequence[_Placed], stated_Gbps: Sequence[float]) -> Iterator[float]:
+    """Yield what each interface states, or its share of its card's slot where that has lanes for less."""
+    of_card: dict[int, float] = defaultdict(float)
+    for net, speed in zip(nets, stated_Gbps, strict=True):
+        of_card[id(net.device)] += speed
+    for net, speed in zip(nets, stated_Gbps, strict=True):
+        slot = _pcie(net.device)
+        if slot is None or slot[0] >= of_card[id(net.device)]:
+            yield speed
+            continue
+        _, generation, lanes = slot
+        whole_Bps = parse_rate_Bps(str(catalogue_values("pcie", generation)["rate"].value))
+        yield speed / of_card[id(net.device)] * lanes * whole_Bps * 8 / 1e9
 
 
 def _number(element: Any, attribute: str, sign: str = "") -> float:

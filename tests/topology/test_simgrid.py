@@ -126,8 +126,28 @@ FLOYD = f"""{DOCTYPE}<platform version="4.1"><AS id="w" routing="Floyd">
 <route src="r" dst="s"><link_ctn id="3"/></route><route src="s" dst="c"><link_ctn id="4"/></route>
 <route src="a" dst="s"><link_ctn id="5"/><link_ctn id="6"/><link_ctn id="4"/></route></AS></platform>"""
 
+# Shorter ways lead through a host, and through a third zone, where all routes are written.
+ZONES = f"""{DOCTYPE}<platform version="4.1"><zone id="world" routing="Full">
+<zone id="one" routing="Full"><host id="a" speed="1f"/><host id="b" speed="1f"/><host id="c" speed="1f"/>
+<router id="gw"/><link id="la" bandwidth="1GBps" latency="0"/><link id="lb" bandwidth="900MBps" latency="0"/>
+<link id="s1" bandwidth="20MBps" latency="0"/>
+<route src="a" dst="b"><link_ctn id="la"/><link_ctn id="lb"/></route>
+<route src="a" dst="c"><link_ctn id="s1"/></route><route src="b" dst="c"><link_ctn id="s1"/></route>
+<route src="a" dst="gw"><link_ctn id="la"/></route><route src="b" dst="gw"><link_ctn id="lb"/></route>
+<route src="c" dst="gw"><link_ctn id="s1"/></route></zone>
+<cluster id="two" prefix="n" suffix="" radical="0-2" speed="1f" bw="100MBps" lat="0" limiter_link="150MBps"
+ router_id="r2"/>
+<cluster id="three" prefix="m" suffix="" radical="0-1" speed="1f" bw="80MBps" lat="0" bb_bw="110MBps" bb_lat="0"
+ router_id="r3"/>
+<link id="bb" bandwidth="1GBps" latency="0"/><link id="slow" bandwidth="10MBps" latency="0"/>
+<zoneRoute src="one" dst="two" gw_src="gw" gw_dst="r2"><link_ctn id="slow"/><link_ctn id="bb"/></zoneRoute>
+<zoneRoute src="one" dst="three" gw_src="gw" gw_dst="r3"><link_ctn id="bb"/></zoneRoute>
+<zoneRoute src="two" dst="three" gw_src="r2" gw_dst="r3"><link_ctn id="bb"/></zoneRoute></zone></platform>"""
 
-@pytest.mark.parametrize("text", [SHARED, BACKBONE, FLOYD], ids=["both-ways", "backbone", "shortest"])
+
+@pytest.mark.parametrize(
+    "text", [SHARED, BACKBONE, FLOYD, ZONES], ids=["both-ways", "backbone", "shortest", "zones-and-limiters"]
+)
 def test_platforms_of_others_take_what_they_take_in_simgrid(text, tmp_path):
     (tmp_path / "net.xml").write_text(text)
     graph = load_shape(str(tmp_path / "net.xml")).graph
@@ -202,9 +222,10 @@ def test_routes_of_a_file_have_no_detours_and_no_graph(tmp_path):
         ('"1us"', '"-1us"', "link la: time '-1us' is negative"),
         ('"SPLITDUPLEX"', '"WIFI"', "link lc is there twice, or not SHARED"),
         ('direction="UP"', "", "link lc of a route is not there, or split and crossed without UP or DOWN"),
-        ('dst="b"', 'dst="z"', "z, an end of a route from a to z, is not there"),
+        ('dst="b"', 'dst="z"', "z, an end of a route from a to z, is not in its zone"),
         ('<route src="b" dst="c">', '<route src="b" dst="c" symmetrical="NO">', "no route leads from c to b"),
         ("host", "router", "it has 0 hosts"),
+        ("</zone>", '<zone id="a" routing="Full"/></zone>', "zone a is there twice"),
     ],
 )
 def test_what_is_not_read_is_one_line(old, new, said, tmp_path):
@@ -222,7 +243,7 @@ def test_damage_is_a_network_or_one_line(cases, tmp_path):
     rng = random.Random(cases)
     parts = ["", '"', "<", "/>", "9" * 30, "Floyd", "NO", 'id="a"', 'direction="DOWN"', '<host id="h"/>', "0-700", "-1"]
     for case in range(cases):
-        text = rng.choice([SHARED, BACKBONE, FLOYD])
+        text = rng.choice([SHARED, BACKBONE, FLOYD, ZONES])
         at = rng.randrange(len(DOCTYPE), len(text))
         text = text[:at] + rng.choice(parts) + text[at + rng.randrange(30) :]
         (tmp_path / "net.xml").write_text(text)

@@ -136,10 +136,33 @@ def test_links_of_amd_join_their_gpus(imported):
     assert (shape.library, shape.nvlink.rate_Bps) == ("rccl", 48e9)
 
 
-def test_of_several_hosts_the_first_is_read(imported):
-    second = node_xml(2).partition("<cpu")[2].replace('host_hash="0x1"', 'host_hash="0x2"')
-    found, shape = imported(node_xml(2, nics=2).replace("</system>", f"<cpu{second}"))
-    assert (shape.gpus_per_node, found.ignored) == (2, ("1 processors of other hosts",))
+@pytest.mark.parametrize(("links", "joined"), [(18, 2), (0, 1)])
+def test_of_several_hosts_the_first_is_read_and_switches_join_them(imported, links, joined):
+    second = node_xml(2, switch_links=links).partition("<cpu")[2].replace('host_hash="0x1"', 'host_hash="0x2"')
+    found, shape = imported(node_xml(2, switch_links=links, nics=2).replace("</system>", f"<cpu{second}"))
+    assert (shape.gpus_per_node, found.ignored[0]) == (2, "1 processors of other hosts")
+    assert shape.nodes[0].domain_nodes == joined
+
+
+def test_a_rack_of_nvswitches_is_asked_for(imported):
+    found, _ = imported(node_xml(4, device="0x2941"))
+    assert any("nvlink.domain_nodes" in each for each in found.assumed)
+
+
+@pytest.mark.parametrize(
+    ("speed", "ports", "gbps"),
+    [("8.0 GT/s PCIe", 1, 48), ("16.0 GT/s PCIe", 1, 100), ("16.0 GT/s PCIe", 2, 48), ("", 2, 100)],
+)
+def test_ports_carry_what_their_slot_does(imported, speed, ports, gbps):
+    """One of 100 Gbps in eight lanes of PCIe 3, and two that share those of PCIe 4."""
+    text = node_xml(1, switch_links=0, nics=1, rate=100_000).replace(
+        'class="0x020700" link_speed="32.0 GT/s PCIe" link_width="16"',
+        f'class="0x020700" link_speed="{speed}" link_width="8"',
+    )
+    net = re.search("<net .*?/>", text)[0]
+    found, shape = imported(text.replace(net, "".join(net.replace("mlx5_0", f"mlx5_{at}") for at in range(ports))))
+    assert shape.nic.rate_Bps * 8 == pytest.approx(gbps * 1e9)
+    assert any("its share of its slot" in each for each in found.assumed) == (gbps < 100)
 
 
 @pytest.mark.parametrize(
