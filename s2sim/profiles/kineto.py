@@ -51,6 +51,11 @@ class TraceTimeline:
         self._sum_start = np.sort(np.array(events.sum_start))
         self._modules = sorted(events.modules, key=lambda each: each.start)
         self._module_starts = [each.start for each in self._modules]
+        self._optimizers = list[TraceSpan]()
+        for step in sorted(events.optimizers, key=lambda each: (each.start, -each.end)):
+            # An optimizer that calls another has it within its own step.
+            if not self._optimizers or step.end > self._optimizers[-1].end:
+                self._optimizers.append(step)
 
     @cached_property
     def _kernels(self) -> tuple[Floats, Floats, Floats]:
@@ -83,7 +88,7 @@ class TraceTimeline:
         events = self._events
         if events.steps:
             return sorted(events.steps, key=lambda each: each.start)
-        ends = sorted(each.end for each in events.optimizers) or [np.inf]
+        ends = [each.end for each in self._optimizers] or [np.inf]
         return [TraceSpan("iteration", start, end) for start, end in zip([-np.inf, *ends[:-1]], ends, strict=True)]
 
     def measure(self, span: TraceSpan) -> TraceIteration | None:
@@ -131,7 +136,7 @@ class TraceTimeline:
     def _optimizer_us(self, span: TraceSpan) -> float:
         launched, starts, ends = self._kernels
         total = 0.0
-        for step in self._events.optimizers:
+        for step in self._optimizers:
             if span.start <= step.start <= span.end:
                 first, last = np.searchsorted(launched, [step.start, step.end])
                 total += float(ends[last - 1] - starts[first]) if last > first else step.end - step.start

@@ -167,8 +167,13 @@ _ACCUMULATE, _NODE = "torch::autograd::AccumulateGrad", "autograd::engine::evalu
 _MODULE = "nn.Module: "
 _LOOKUPS = frozenset({"aten::embedding", "aten::embedding_bag", "aten::_embedding_bag"})
 _LATEST_US = 1e18
-# Kernels that multiply matrices: of cuBLAS, cuDNN, CUTLASS and flash attention. All others wait for the memory.
-_PRODUCTS = re.compile(r"gemm|convol|wgrad|dgrad|fprop|winograd|cutlass|xmma|nvjet|fmha|flash", re.IGNORECASE)
+# Kernels that multiply matrices: of cuBLAS, cuDNN, CUTLASS, flash attention, rocBLAS (Cijk), MIOpen, and templates of
+# PyTorch's compiler. All others wait for the memory.
+_PRODUCTS = re.compile(
+    "gemm|convol|conv2d|AsmConv|[sh0-9]cudnn_|wgrad|dgrad|fprop|winograd|cutlass|xmma|nvjet|fmha|flash|attn_[fb]wd|Cijk_"
+    "|triton_tem_|_(add|b)?mm_",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from itertools import combinations, pairwise
@@ -105,11 +106,17 @@ def _read_ns3(text: str) -> Graph[Any]:
         raise ValueError("its first line counts other nodes or links")
     graph = MultiGraph(**{"node.gpus": gpus})
     graph.add_nodes_from((name, {"kind": name[:6].replace("server", "host")}) for name in names.values())
+    to_nvswitches: dict[int, list[tuple[str, str]]] = {}
     for one, other, rate, latency, *_ in lines[2:]:
         if {int(one), int(other)} & inside:
-            graph.graph |= {"nvlink.rate": rate, "nvlink.latency": latency}
+            to_nvswitches.setdefault(min(int(one), int(other)), []).append((rate, latency))
         else:
             graph.add_edge(names[int(one)], names[int(other)], rate=rate, latency=latency)
+    if each := list(map(sorted, to_nvswitches.values())):
+        if any(links != each[0] for links in each):
+            raise ValueError("its GPUs have other links to NVSwitches than each other")
+        total_Bps = sum(parse_rate_Bps(rate) for rate, _ in each[0])
+        graph.graph |= {"nvlink.rate": f"{total_Bps!r}B/s", "nvlink.latency": each[0][0][1]}
     return graph
 
 
@@ -237,6 +244,16 @@ def _is_network(path: Path) -> bool:
     return any(form.search(text) for form in FORMATS.values())
 
 
+def _edges_of_a_host(fabric: FabricGraph, name: str) -> int:
+    """Return the edges of the first host; `TopologyError` where it has several and another host has not as many."""
+    edges = Counter(tail for tail, *_ in fabric.links)
+    unlike = (host for host in range(fabric.hosts) if edges[host] != edges[0] > 1)
+    if (other := next(unlike, None)) is not None:
+        hosts = f"{fabric.vertices[0]} has {edges[0]} edges and host {fabric.vertices[other]} {edges[other]}"
+        raise TopologyError(f"{name}: host {hosts}: give nic.count, or [[nodes]] of several kinds")
+    return edges[0]
+
+
 def read_description(
     source: Path | Graph[Any], overrides: Sequence[str]
 ) -> tuple[dict[str, Quantity], Path, FabricGraph | None]:
@@ -272,8 +289,8 @@ def read_description(
     if at_host and all(link[2] for link in fabric.links):
         rate = f"{max(at_host)!r}B/s"
         given["fabric.link.rate"] = Quantity("fabric.link.rate", rate, "user", f"the fastest edge of a host in {name}")
-    nics = sum(tail == 0 for tail, *_ in fabric.links)
-    if fabric.first_switch and nics > 1 and not {"nic.count", "nodes.0.gpus"} & {*given}:
+    stated = {"nic.count", "nodes.0.gpus"} & {*given}
+    if fabric.first_switch and not stated and (nics := _edges_of_a_host(fabric, name)) > 1:
         given["nic.count"] = Quantity("nic.count", nics, "user", f"the edges of a host in {name}")
     return given, path, fabric
 

@@ -9,6 +9,7 @@ from typing import Any
 from s2sim.errors import OptionError, S2SimError, unknown_name
 from s2sim.files import read_text, toml_text, toml_value
 from s2sim.registry import Registry
+from s2sim.topology.cluster import build_cluster
 from s2sim.topology.fields import load_fields
 from s2sim.topology.graph_file import read_description
 from s2sim.topology.hardware import catalogue_values, gpu_links, usual_library
@@ -95,7 +96,9 @@ def import_machine(
 
 def _import_network(form: str, path: Path, options: Mapping[str, str], folder: Path) -> ImportedMachine:
     fields, _, graph = read_description(path, [f"{name}={value}" for name, value in options.items()])
-    parse_shape(dict(fields), path, graph)
+    shape = parse_shape(dict(fields), path, graph)
+    if graph is not None:
+        build_cluster(shape, graph.hosts * shape.gpus_per_node).layout.hops()  # Refuses what no path joins
     given = load_fields(path, (), {"fabric.kind": "graph", "fabric.file": os.path.relpath(path, folder), **options})
     assumed = [_ASSUMED[form]]
     text = _toml(path, {name: _from(item, form, options) for name, item in given.items()}, assumed)

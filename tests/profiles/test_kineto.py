@@ -7,6 +7,7 @@ import pytest
 from s2sim.errors import S2SimError
 from s2sim.gradients.models import load_model
 from s2sim.profiles.kineto import import_profile, name_by_model
+from s2sim.profiles.kineto_events import _PRODUCTS
 from s2sim.profiles.profile import ComputeProfile, TensorTiming
 
 US = 10**6
@@ -93,6 +94,32 @@ def test_on_a_gpu_a_gradient_is_ready_when_the_kernels_launched_before_it_are_do
     assert profile.memory_bound == round(200 / 420, 3)
     assert len(found.notes) == 1
     assert "NCCL" in found.notes[0]
+
+
+def test_an_optimizer_within_another_counts_once(imported, profiler_step):
+    events = steps_of(profiler_step, 500, 20)
+    inner = [
+        {**event, "ts": event["ts"] + 1, "dur": event["dur"] - 2} for event in events if "Optimizer" in event["name"]
+    ]
+    assert inner
+    assert imported(events + inner).profile.optimizer_ps == imported(events).profile.optimizer_ps
+
+
+@pytest.mark.parametrize(
+    ("name", "product"),
+    [
+        ("volta_scudnn_128x64_relu_interior_nn_v1", True),
+        ("Cijk_Ailk_Bljk_HHS_BH_MT128x128x32_MI32x32x8x1", True),
+        ("void cudnn::cnn::conv2d_grouped_direct_kernel<__half>", True),
+        ("triton_tem_fused_mm_0", True),
+        ("_attn_fwd", True),
+        ("void cudnn::ops::nchwToNhwcKernel<float>", False),
+        ("void at::native::vectorized_elementwise_kernel<4>", False),
+        ("triton_poi_fused_add_relu_3", False),
+    ],
+)
+def test_kernels_that_multiply_matrices(name, product):
+    assert bool(_PRODUCTS.search(name)) == product
 
 
 def test_steps_without_marks_end_with_the_optimizer(imported, profiler_step):

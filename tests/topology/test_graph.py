@@ -58,6 +58,16 @@ BUILT_IN = {
     "three levels": (pods(), f"{PODS}\nuplinks_per_aggregation = 2", 8),
     "ring": (ring(9), 'kind = "ring"', 9),
 }
+
+
+def test_hosts_of_unlike_edges_are_asked_for():
+    graph = tree()
+    graph.add_nodes_from((node, {"kind": "host" if node.startswith("h") else "switch"}) for node in graph)
+    graph.add_edge("h0", "leaf1", **CABLE)
+    with pytest.raises(S2SimError, match=r"host h0 has 2 edges and host h1 1: give nic.count"):
+        cluster_of(graph, 2)
+
+
 LINK = 'rate = "100Gbps"\nlatency = "150ns"'
 COLLECTIVES = [("all_reduce", "ring"), ("all_to_all", "pairwise"), ("all_reduce", "halving-doubling")]
 
@@ -230,7 +240,7 @@ def test_interfaces_of_a_host_have_a_link_each_or_share_one():
         (
             lambda g: g.remove_edges_from([("leaf3", f"spine{n}") for n in range(4)]),
             TopologyError,
-            "no path leads from host",
+            "no path leads from interface 0 of host",
         ),
         (lambda g: g.graph.update({"node.gpu": 1}), TopologyError, "unknown field 'node.gpu'"),
         (lambda g: g.graph.update({"fabric.link.rate": "1Gbps"}), TopologyError, "fabric.link.rate has no effect"),

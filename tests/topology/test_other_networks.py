@@ -109,7 +109,19 @@ def test_links_of_ns3_and_servers_of_simai(read, tmp_path, capsys, monkeypatch):
     assert [hop(cluster, 0, other) for other in (1, 2, 3)] == [
         *((50, 300e9 / GIB), (1000, 12.5e9 / GIB), (2000, 12.5e9 / GIB))
     ]
+    # A GPU has a link to each NVSwitch of its server.
+    two = SIMAI.replace("9 2 2 3 10", "11 2 4 3 14").replace("6 7 8", "9 10 6 7 8", 1)
+    two = "".join(
+        f"{line}\n" if "2400Gbps" not in line else f"{line}\n{line.replace(' 4 ', ' 9 ').replace(' 5 ', ' 10 ')}\n"
+        for line in two.splitlines()
+    )
+    assert hop(read(two, 4, name="two.txt"), 0, 1)[1] == 600e9 / GIB
+    with pytest.raises(S2SimError, match="its GPUs have other links to NVSwitches"):
+        read(two.replace("0 4 2400Gbps", "0 4 1200Gbps"), 4, name="uneven.txt")
     monkeypatch.chdir(tmp_path)
+    (tmp_path / "planes").write_text(SIMAI.replace(" 3 10 A", " 3 8 A").partition("6 8 400")[0])
+    assert main(["import", "planes"]) == 2
+    assert "interface 0 of host server0: planes that no switch joins are not read" in capsys.readouterr().err
     (tmp_path / "A100").write_text(SIMAI)
     assert main(["import", "A100", "--out", "ours.toml", "--gpu", "a100"]) == 0
     assert "Understood: 2 hosts of 2 GPUs" in capsys.readouterr().out

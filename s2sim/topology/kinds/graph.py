@@ -155,10 +155,15 @@ class GraphLayout(Layout):
             back = csr_matrix((np.ones(steps), (self.head, self.tail)), (size, size))
             hops = dijkstra(back, indices=targets, unweighted=True)
             for pair in np.argwhere(np.isinf(hops[:, targets])).tolist()[:1]:
+                ports = [np.flatnonzero(self.of_port == targets[at])[:1] for at in pair]
                 into, out = (
-                    self.graph.vertices[self.node_set.node_of_port[self.of_port == targets[at]][0]] for at in pair
+                    f"interface {self.node_set.local_port(port)[0]} of host "
+                    f"{self.graph.vertices[self.node_set.node_of_port[port][0]]}"
+                    for port in ports
                 )
-                raise TopologyError(f"{self.graph.name}: no path leads from host {out} to host {into}")
+                raise TopologyError(
+                    f"{self.graph.name}: no path leads from {out} to {into}: planes that no switch joins are not read"
+                )
             distance = np.where(np.isinf(hops), -2, hops).astype(np.int64)
             order = np.argsort(self.tail, kind="stable")
             tail, head = self.tail[order], self.head[order]
