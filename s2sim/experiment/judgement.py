@@ -3,6 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from decimal import ROUND_CEILING, Context
+from functools import partial
 from math import inf, isclose
 from typing import NamedTuple
 
@@ -19,6 +20,9 @@ from s2sim.experiment.choice import (
 from s2sim.experiment.row_parts import Judgement
 from s2sim.experiment.rows import Row
 from s2sim.units import format_seconds
+
+# A time that is surely below another.
+_JUST = 1 - 1e-12
 
 
 class Reason(NamedTuple):
@@ -45,16 +49,23 @@ def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
             as_dense=not each.baseline and isclose(each.time_s, dense_s, rel_tol=1e-9) and each.exact,
             exact=each.exact,
             doubt=each.doubt,
-            **_explain(each, candidates, choice, beaten.get(each.name), max_error)._asdict(),
+            **_explain(
+                each, candidates, choice, beaten.get(each.name), max_error, partial(candidates_of, rows)
+            )._asdict(),
         )
         judged.append(replace(row, judgement=judgement))
     return judged
 
 
 def _explain(
-    each: Candidate, candidates: Sequence[Candidate], choice: Choice, dominator: str | None, max_error: float | None
+    each: Candidate,
+    candidates: Sequence[Candidate],
+    choice: Choice,
+    dominator: str | None,
+    max_error: float | None,
+    within: Callable[[float], list[Candidate]],
 ) -> Reason:
-    """Return the rule of `choose` that put a candidate where it is."""
+    """Return the rule of `choose` that put a candidate where it is; ``within`` has all of them by a limit of error."""
     dense = next(other for other in candidates if other.baseline)
     if each.baseline:
         return Reason("what others are compared with", None, None)
@@ -63,12 +74,10 @@ def _explain(
         return Reason(f"rejected: {each.rejected}", limit, None if limit is None else f"an error of at most {limit:g}")
     needed = max(WORTHWHILE, each.doubt)
     if not each.pays_over(dense):
-        faster = f"a time of at most {format_seconds(dense.time_s / needed)}"
-        if each.time_s >= dense.time_s:
-            return Reason("not faster than dense", needed, faster)
         doubted = "its extrapolation" if "gradients" in each.doubted else each.doubted
         small = "less than 1%" if each.doubt <= WORTHWHILE else f"less than {doubted} may be off"
-        return Reason(f"gains {small} on dense", needed, faster)
+        why = "not faster than dense" if each.time_s >= dense.time_s else f"gains {small} on dense"
+        return Reason(why, needed, _longest_offered_s(each, candidates, choice, max_error)[1])
     accepted = f"--max-error {_round_up(each.error or 0.0):g} or more"
     without = choice.without
     if each is choice.best:
@@ -78,10 +87,55 @@ def _explain(
     if each in (choice.lossy, choice.faster) or (without is not None and each is without.lossy):
         condition = "training confirms it" if each.feedback else "its error is acceptable"
         return Reason(f"an alternative if {condition}", needed, accepted)
-    best = choice.lossy or choice.best
-    if dominator is None and each.time_s <= best.time_s and each.loss > best.loss:
-        return Reason(f"more error than {best.name}", needed, accepted)
-    return _lost_to(each, candidates, best, dominator, dense)
+    return _lost(each, candidates, choice, dominator, max_error, within)
+
+
+def _lost(
+    each: Candidate,
+    candidates: Sequence[Candidate],
+    choice: Choice,
+    dominator: str | None,
+    max_error: float | None,
+    within: Callable[[float], list[Candidate]],
+) -> Reason:
+    """Return the rule by which another one is taken before one that pays, and what would make it an offer."""
+    dense = next(other for other in candidates if other.baseline)
+    if each.assumes is not None and dominator is None:
+        return Reason(f"assumes more than {(choice.lossy or choice.best).name}", None, each.assumes)
+    why = _lost_to(each, candidates, choice.lossy or choice.best, dominator, dense)
+    limit = _round_up(each.error or 0.0)
+    if not each.exact and (max_error or 0.0) < limit and _is_offered(each, choose(within(limit), limit)):
+        return Reason(why, limit, f"--max-error {limit:g} or more")
+    longest_s, change = _longest_offered_s(each, candidates, choice, max_error)
+    return Reason(why, dense.time_s / longest_s if longest_s else None, change)
+
+
+def _longest_offered_s(
+    each: Candidate, candidates: Sequence[Candidate], choice: Choice, max_error: float | None
+) -> tuple[float | None, str | None]:
+    """Return the longest time with which one that is not offered would be, and that in words; None if there is none."""
+    dense, quickest = next(other for other in candidates if other.baseline), _quickest_exact(candidates)
+    gaining = [other for other in candidates if other.rejected is None and other.feedback]
+    at_most = {dense.time_s - least_saving_s(gaining, dense), dense.time_s / max(WORTHWHILE, each.doubt)}
+    below = {other.time_s for other in (quickest, *choice.named())}
+    at_most |= {time_s * by for time_s in below for by in (WORTHWHILE, 1 / WORTHWHILE)}
+    for time_s in sorted(below | at_most, reverse=True):
+        quicker = [replace(each, time_s=time_s * _JUST) if other is each else other for other in candidates]
+        if time_s <= each.time_s and _is_offered(each, choose(quicker, max_error)):
+            return time_s, f"a time {'of at most' if time_s in at_most else 'below'} {format_seconds(time_s)}"
+    return None, None
+
+
+def _quickest_exact(candidates: Sequence[Candidate]) -> Candidate:
+    exact = (other for other in candidates if other.rejected is None and (other.exact or other.baseline))
+    return min(exact, key=lambda other: other.time_s)
+
+
+def _is_offered(each: Candidate, choice: Choice) -> bool:
+    """Return whether a choice, or what is chosen without assumptions, offers a candidate."""
+    offers = (choice.best, choice.exact, choice.lossy, choice.faster)
+    offered = any(other is not None and other.name == each.name for other in offers)
+    return offered or (choice.without is not None and _is_offered(each, choice.without))
 
 
 def _round_up(error: float) -> float:
@@ -95,26 +149,20 @@ def _round_up(error: float) -> float:
 
 def _lost_to(
     each: Candidate, candidates: Sequence[Candidate], best: Candidate, dominator: str | None, dense: Candidate
-) -> Reason:
-    """Return which other candidate is taken before one that pays."""
-    exact = (other for other in candidates if other.rejected is None and (other.exact or other.baseline))
-    quickest = min(exact, key=lambda other: other.time_s)
+) -> str:
+    """Return why one that pays is not taken, and which other candidate is before it."""
+    quickest = _quickest_exact(candidates)
     gaining = [other for other in candidates if other.rejected is None and other.gains_on(quickest) and not other.exact]
-    most_s = dense.time_s - least_saving_s(gaining, dense)
     if dominator is not None:
         winner, why = next(other for other in candidates if other.name == dominator), "no faster and no more exact than"
     elif not each.exact and not each.gains_on(quickest):
         winner, why = quickest, "its error buys less than 1% over"
-    elif each.feedback and each.time_s > most_s:
-        name = min((other for other in gaining if other.feedback), key=lambda other: other.time_s).name
-        faster = f"a time of at most {format_seconds(most_s)}"
-        return Reason(f"saves less than half of what {name} does", dense.time_s / most_s, faster)
-    elif each.assumes is not None:
-        return Reason(f"assumes more than {best.name}", None, each.assumes)
+    elif each.feedback and each.time_s > dense.time_s - least_saving_s(gaining, dense):
+        winner = min((other for other in gaining if other.feedback), key=lambda other: other.time_s)
+        return f"saves less than half of what {winner.name} does"
     else:
-        winner, why = best, "slower than"
-    gain = dense.time_s / winner.time_s if winner.time_s else None
-    return Reason(f"{why} {winner.name}", gain, f"a time below {format_seconds(winner.time_s)}")
+        winner, why = best, "more error than" if each.time_s <= best.time_s and each.loss > best.loss else "slower than"
+    return f"{why} {winner.name}"
 
 
 def pareto_front(rows: Sequence[Row], cost: Callable[[Row], float]) -> frozenset[str]:

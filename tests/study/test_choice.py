@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from s2sim.experiment.choice import (
     least_saving_s,
     rejected,
 )
-from s2sim.experiment.judgement import judge
+from s2sim.experiment.judgement import _is_offered, _longest_offered_s, judge
 from s2sim.experiment.row_parts import Crossing, Extrapolation, Transfer
 from s2sim.experiment.verdict import pays_text, with_reason
 
@@ -357,3 +358,31 @@ def test_an_error_that_may_be_above_what_is_allowed_is_a_condition():
     allowed = "int8 (error 0.02 to 0.3, allowed 0.1)"
     assert with_reason(one, 0.1) == f"{allowed} if its error on your gradients is at most 0.1"
     assert with_reason(replace(one, error_range=(0.02, 0.09)), 0.1) == "int8 (error 0.02 to 0.09, allowed 0.1)"
+
+
+@given(
+    st.lists(
+        st.tuples(st.integers(900, 1100), st.sampled_from([0.0, 0.001, 0.1, 0.6]), st.booleans(), st.booleans()),
+        min_size=1,
+        max_size=5,
+    ),
+    st.sampled_from([None, 0.2]),
+)
+def test_the_time_that_would_change_an_answer_is_that_of_the_choice(drawn, max_error):
+    """No longer time of a grid makes the choice offer it, and the one that is said does."""
+    able = [Candidate("dense", 1000.0, 0.0, exact=True, baseline=True)]
+    for at, (time_s, error, feedback, doubted) in enumerate(drawn):
+        over = "error over 0.2" if max_error is not None and error > max_error else None
+        more = {"feedback": feedback and error > 0, "doubt": 1.05 if doubted else 1.0, "rejected": over}
+        able.append(Candidate(f"{at}", float(time_s), error, exact=error == 0, **more))
+
+    def offered(each, time_s):
+        changed = [replace(each, time_s=time_s) if other is each else other for other in able]
+        return _is_offered(each, choose(changed, max_error))
+
+    for each in able[1:]:
+        if each.rejected is None and not offered(each, each.time_s):
+            found, _ = _longest_offered_s(each, able, choose(able, max_error), max_error)
+            assert found is None or offered(each, found * (1 - 1e-9))
+            grid = [time_s for time_s in np.arange(each.time_s, 800, -0.5).tolist() if offered(each, time_s)]
+            assert max(grid, default=0.0) <= (found or 0.0)
