@@ -142,17 +142,23 @@ def _cheapest(base: RunSpec, runs: advice.Runs, changes: Changes, faster: float)
         workers = format_number_of(today.workers, "worker")
         raise OptionError(f"advise cheapest: nothing is shorter than {workers} in 0 s")
     target_s = today.compared_s * (1 - faster)
+
+    def cheapest(search: CheapestSearch) -> advice.AdviceCell | None:
+        # Of equally cheap ones that no model can tell apart the error and what is there already decide.
+        points = [] if (point := search.run()) is None else search.as_cheap(point)
+        cells = [cell for each in points if (cell := ways.cell(each)) is not None]
+        return advice.quickest(cells) if cells else None
+
     search = CheapestSearch(ways.prices, ways.time, target_s)
-    found = search.run()
+    found = cheapest(search)
     # Else the cheapest of those that no model can tell from the quickest.
-    near = found or CheapestSearch(ways.prices, ways.time, min(search.tried.values()) * WORTHWHILE).run()
-    best = None if near is None else ways.cell(near)
+    best = found or cheapest(CheapestSearch(ways.prices, ways.time, min(search.tried.values()) * WORTHWHILE))
     assert best is not None
     answers, name = [best], advice.named_text(best, base)
     if found is not None:
         if ways.conditional(best):
-            other = CheapestSearch(ways.prices, partial(ways.time, sure=True), target_s).run()
-            answers += [] if other is None or (sure := ways.cell(other)) is None else [sure]
+            sure = cheapest(CheapestSearch(ways.prices, partial(ways.time, sure=True), target_s))
+            answers += [] if sure is None else [sure]
         texts = [_answer_text(cell, today, base, changes.currency) for cell in answers]
         lines = [texts[0], *(f"Else {text}" for text in texts[1:])]
         lines += ["Nothing does so without that condition."] * ways.conditional(answers[-1])
@@ -184,11 +190,12 @@ def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> 
     """Return the most workers of which each trains at least a share as fast as one alone."""
     if most < 1:
         raise OptionError(f"most_workers = {most}: at least 1 is needed")
-    alone = runs.needed(replace(base, workers=(1,)))
+    # One worker has no straggler: what one costs is part of what is lost.
+    alone = runs.needed(replace(base, workers=(1,), faults=()))
     one = advice.cell_of(alone, alone.results[0], efficiency=1.0)
     if alone.results[0].iteration_s is None:
         raise OptionError("advise largest compares iterations: give their compute by --profile or --compute")
-    step = resolve_run(replace(base, workers=(1,))).shape.gpus_per_node
+    step = resolve_run(replace(base, workers=(1,), faults=())).shape.gpus_per_node
     step = step if step <= most else 1
     cells: dict[int, advice.AdviceCell] = {1: one}
 

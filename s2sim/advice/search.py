@@ -168,7 +168,7 @@ class CheapestSearch:
         return sum(axis[level] for axis, level in zip(self.prices, point, strict=True))
 
     def run(self) -> Point | None:
-        """Return the cheapest combination that meets the target, of equally cheap ones the quickest; None if none."""
+        """Return the cheapest combination that meets the target; None if none, and see `as_cheap`."""
         start = (0,) * len(self.prices)
         self.monotone = {axis for axis in range(len(self.prices)) if self._falls_along(axis, start)}
         best = self._search()
@@ -176,6 +176,15 @@ class CheapestSearch:
             self.monotone -= wrong
             best = self._search()
         return best
+
+    def as_cheap(self, point: Point) -> list[Point]:
+        """Return what costs as much as a combination and meets the target: of what was tried, and along the last axis.
+
+        Empty if it does not meet the target itself.
+        """
+        along = ((*point[:-1], level) for level in range(len(self.prices[-1])))
+        every = dict.fromkeys([*self.tried, *along])
+        return [each for each in every if self.price(each) == self.price(point) and self.time(each) <= self.target]
 
     def _falls_along(self, axis: int, start: Point) -> bool:
         """Return whether each level costs more than the one before and is no slower, with all else as it is."""

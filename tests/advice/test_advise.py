@@ -208,6 +208,35 @@ def test_the_largest_cluster_keeps_its_share_and_the_next_does_not():
     assert "the largest that was tried" in all_of_it.lines[0]
 
 
+@pytest.mark.slow
+def test_the_cheapest_needs_no_compressor_that_a_run_cannot_tell_from_dense():
+    changes = {
+        "change": [
+            {"name": "batch", "options": [{"batch": 128, "price": "20 USD"}]},
+            {"name": "compressor", "options": [{"reducer": "fp16"}]},
+        ]
+    }
+    job = {"topology": "leaf-spine", "workers": 16, "profile": "resnet-50"}
+    cell = s2sim.advise("cheapest", changes=changes, faster=0.06, **job).cells[-1]
+    row = s2sim.run(**job, batch=128, reducers=["fp16"], break_even=False, thorough=False).rows[1]
+    assert row.judgement.rule == "gains less than 1% on dense"
+    assert (cell.changes, cell.reducer) == ("batch=128", "dense")
+
+
+@pytest.mark.slow
+def test_whichever_rank_is_slow_the_speed_of_one_is_that_of_a_healthy_worker():
+    job = {"topology": "fat-tree", "workers": 8, "profile": "resnet-18", "reducers": ["fp16"], "compute_cv": 0.0}
+    slow = [
+        s2sim.advise("largest", efficiency=0.6, most_workers=8, faults=[f"slow-rank:rank={rank},factor=1.3"], **job)
+        for rank in (0, 3)
+    ]
+    healthy = s2sim.advise("largest", efficiency=0.6, most_workers=8, **job).cells[0].time_s
+    for found in slow:
+        assert found.cells[0].time_s == healthy
+        assert found.cells[-1].efficiency < 0.8
+    assert slow[0].cells[-1].efficiency == pytest.approx(slow[1].cells[-1].efficiency, rel=0.01)
+
+
 def test_one_worker_has_nothing_to_gain():
     alone = {"topology": "leaf-spine", "workers": 1, "trace": "ncf", "reducers": ("fp16",)}
     assert s2sim.advise("best", **alone, max_error=0.1).lines[0].startswith("Nothing")

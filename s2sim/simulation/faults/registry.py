@@ -18,7 +18,7 @@ from s2sim.seeds import named_generator
 from s2sim.simulation.faults.fault import START, ActiveFault, Damage, Effect, Fault
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.links import find_links
-from s2sim.units import PS_PER_S, format_bytes, format_seconds
+from s2sim.units import PS_PER_S, format_bytes, format_number_of, format_seconds
 
 _SIZE, _MOST_FACTOR = Size("1MiB"), 10_000
 _Events: TypeAlias = "Generator[simpy.Event, None, None]"
@@ -222,7 +222,7 @@ class SlowRank(Fault):
     def check(self, cluster: Cluster) -> None:
         """Raise the error for a rank that the cluster does not have."""
         if self.rank >= cluster.workers:
-            raise OptionError(f"{self.text}: there are {cluster.workers} ranks, from 0 on")
+            raise OptionError(f"{self.text}: {format_number_of(cluster.workers, 'rank')} in all, from 0 on")
 
     def hold_back(self, factors: Floats, late_ps: Ints) -> None:
         """Slow the rank's work, or let it come late."""
