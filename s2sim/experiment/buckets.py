@@ -3,14 +3,14 @@
 Buckets of a model larger than the recorded one share one scaled recording where their layers are equal.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import lcm, sqrt
 from typing import NamedTuple
+from warnings import WarningMessage
 
-from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.errors import S2SimError, S2SimWarning, hold_warnings
 from s2sim.experiment.record import RecordedReducer, exact_means, make_bound_row, record, record_each
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.scaled_scripts import record_scaled, weighted_errors
@@ -103,20 +103,17 @@ def _merged(parts: Sequence[Sequence[int]], results: Sequence[Sequence[Reduced]]
 
 
 @contextmanager
-def capture_warnings() -> Iterator[list[warnings.WarningMessage]]:
+def capture_warnings() -> Iterator[list[WarningMessage]]:
     """Collect the warnings of reducers on parts of a gradient instead of showing them.
 
     A part may lack what others have. If no part warns, the full gradient has nothing to warn of; else the caller
     runs the reducer by `dry_run` on the full gradient.
     """
-    told: list[warnings.WarningMessage] = []
-    with warnings.catch_warnings(record=True) as every:
-        warnings.simplefilter("always", S2SimWarning)
+    told: list[WarningMessage] = []
+    with hold_warnings() as every:
         yield told
         told += [each for each in every if issubclass(each.category, S2SimWarning)]
-    for other in every:
-        if not issubclass(other.category, S2SimWarning):
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+        every[:] = [each for each in every if each not in told]
 
 
 class LayerView(NamedTuple):
