@@ -6,16 +6,8 @@ from decimal import ROUND_CEILING, Context
 from math import inf, isclose
 from typing import NamedTuple
 
-from s2sim.experiment.choice import (
-    WORTHWHILE,
-    Candidate,
-    Choice,
-    candidates_of,
-    choose,
-    find_dominated,
-    least_saving_s,
-    rejected,
-)
+from s2sim.experiment import choice as choices
+from s2sim.experiment.choice import Candidate, Choice
 from s2sim.experiment.row_parts import Judgement
 from s2sim.experiment.rows import Row
 from s2sim.units import format_seconds
@@ -31,10 +23,10 @@ class Reason(NamedTuple):
 
 def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
     """Return the rows of one number of workers, ``dense`` among them, each with its judgement."""
-    candidates = candidates_of(rows, max_error)
-    choice = choose(candidates, max_error)
+    candidates = choices.candidates_of(rows, max_error)
+    choice = choices.choose(candidates, max_error)
     dense_s = next(each.time_s for each in candidates if each.baseline)
-    beaten = find_dominated(candidates)
+    beaten = choices.find_dominated(candidates)
     judged = []
     for row, each in zip(rows, candidates, strict=True):
         judgement = Judgement(
@@ -61,13 +53,13 @@ def _explain(
     if each.rejected is not None:
         limit = max_error if each.rejected.startswith("error over") else 1.0 if each.error is not None else None
         return Reason(f"rejected: {each.rejected}", limit, None if limit is None else f"an error of at most {limit:g}")
-    needed = max(WORTHWHILE, each.doubt)
+    needed = max(choices.WORTHWHILE, each.doubt)
     if not each.pays_over(dense):
         faster = f"a time of at most {format_seconds(dense.time_s / needed)}"
         if each.time_s >= dense.time_s:
             return Reason("not faster than dense", needed, faster)
         doubted = "its extrapolation" if "gradients" in each.doubted else each.doubted
-        small = "less than 1%" if each.doubt <= WORTHWHILE else f"less than {doubted} may be off"
+        small = "less than 1%" if each.doubt <= choices.WORTHWHILE else f"less than {doubted} may be off"
         return Reason(f"gains {small} on dense", needed, faster)
     accepted = f"--max-error {_round_up(each.error or 0.0):g} or more"
     without = choice.without
@@ -100,7 +92,7 @@ def _lost_to(
     exact = (other for other in candidates if other.rejected is None and (other.exact or other.baseline))
     quickest = min(exact, key=lambda other: other.time_s)
     gaining = [other for other in candidates if other.rejected is None and other.gains_on(quickest) and not other.exact]
-    most_s = dense.time_s - least_saving_s(gaining, dense)
+    most_s = dense.time_s - choices.least_saving_s(gaining, dense)
     if dominator is not None:
         winner, why = next(other for other in candidates if other.name == dominator), "no faster and no more exact than"
     elif not each.exact and not each.gains_on(quickest):
@@ -143,4 +135,4 @@ def _error(row: Row) -> float:
     if row.exact:
         return 0.0
     error = row.error.relative_l2
-    return inf if error is None or rejected(row, None) is not None else error
+    return inf if error is None or choices.rejected(row, None) is not None else error
