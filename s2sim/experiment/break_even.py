@@ -29,11 +29,9 @@ def find_root(function: Callable[[float], float], first: Point, second: Point, *
     before, best = first, second
     if before[1] == 0:
         return before[0]
-    # The root lies between the best place and the one opposite, where the function has the other sign.
-    opposite = before
-    step_before = step = best[0] - before[0]
     while best[1] != 0:
         if (before[1] < 0) != (best[1] < 0):
+            # The root lies between the best place and the one opposite, where the function has the other sign.
             opposite = before
             step_before = step = best[0] - before[0]
         if abs(opposite[1]) < abs(best[1]):
