@@ -208,7 +208,7 @@ def make_row(
         collectives=_collectives(recorded.recording, replay),
         bottleneck=bottleneck_text(replay, cluster, recorded.recording.steps),
         lowering=executed.lowering() if thorough else (),
-        total_ideal_s=executed.ideal.total_ps / PS_PER_S if thorough else None,
+        total_ideal_s=executed.replayed(executed.ideal_plan).total_ps / PS_PER_S if thorough else None,
         order_gap_s=executed.gap_s(executed.plan.unordered(executed.ideal_plan)) if thorough else None,
         real_library=scenario.machines.real_library.option_string,
         total_real_s=executed.replayed(executed.real_plan).total_ps / PS_PER_S if thorough else None,
