@@ -14,7 +14,7 @@ from math import sqrt
 
 from s2sim.experiment.choice import rejected, required_dense
 from s2sim.experiment.prediction import Prediction
-from s2sim.experiment.progress import ProgressWatcher
+from s2sim.experiment.progress import ProgressWatcher, watched
 from s2sim.experiment.rate_curve import RateReplays, limiting_rate, rate_of
 from s2sim.experiment.row_parts import Crossing
 from s2sim.experiment.rows import Row
@@ -29,11 +29,9 @@ def find_root(function: Callable[[float], float], first: Point, second: Point, *
     before, best = first, second
     if before[1] == 0:
         return before[0]
-    # The root lies between the best place and the one opposite, where the function has the other sign.
-    opposite = before
-    step_before = step = best[0] - before[0]
     while best[1] != 0:
         if (before[1] < 0) != (best[1] < 0):
+            # The root lies between the best place and the one opposite, where the function has the other sign.
             opposite = before
             step_before = step = best[0] - before[0]
         if abs(opposite[1]) < abs(best[1]):
@@ -189,14 +187,13 @@ def scan_rates(
     given = any(item.field == "fabric.link.rate" for item in cluster.shape.quantities)
     capped = varied == "nic.rate" and given and cluster.shape.host_cable
     highest_Bps = min(HIGHEST_BPS, cluster.shape.link.rate_Bps) if capped else HIGHEST_BPS
-    progress.start(len(others), f"looking for break-even over {varied}")
     ways, own_Bps = predictions[0].executed.timer.ways if scenario.groups is None else None, rate_of(cluster, varied)
     replays = RateReplays(scenario, recorded, varied, ways)
     replays.known |= {(own_Bps, each.recorded.option_string): each.executed for each in predictions}
     if scenario.faults:
         highest_Bps = replays.highest_possible(own_Bps, highest_Bps)
     crossings, ends, reasons = [], {}, {}
-    for row in others:
+    for row in watched(progress, f"looking for break-even over {varied}", others):
         if (reason := rejected(row, max_error)) is not None:
             reasons[row.reducer], ends[row.reducer] = reason, (False, False)
         else:
@@ -218,7 +215,6 @@ def scan_rates(
             rates = sorted({*(1 / load for load in known), *([own_Bps] if LOWEST_BPS < own_Bps < highest_Bps else [])})
             crossings += find_crossings(row.reducer, varied, times_at, rates)
             ends[row.reducer] = (pays(known[1 / LOWEST_BPS]), pays(known[1 / highest_Bps]))
-        progress.advance()
     ceiling = replays.ceiling(LOWEST_BPS, highest_Bps)
     same_buckets = scenario.training is not None and scenario.training.discipline.by_times
     return BreakEvenScan(varied, tuple(crossings), ends, highest_Bps, reasons, ceiling, same_buckets)

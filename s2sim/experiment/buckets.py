@@ -3,14 +3,14 @@
 Buckets of a model larger than the recorded one share one scaled recording where their layers are equal.
 """
 
-import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from math import lcm, sqrt
 from typing import NamedTuple
+from warnings import WarningMessage
 
-from s2sim.errors import S2SimError, S2SimWarning
+from s2sim.errors import S2SimError, S2SimWarning, hold_warnings
 from s2sim.experiment.record import RecordedReducer, exact_means, make_bound_row, record, record_each
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.scaled_scripts import record_scaled, weighted_errors
@@ -34,17 +34,31 @@ def buckets_for(reducer: Reducer, buckets: Sequence[Bucket]) -> tuple[Bucket, ..
     return (Bucket(tuple(sorted(place for bucket in buckets for place in bucket.tensors))),)
 
 
-def record_in_buckets(
+def record_buckets(
     reducers: Sequence[ReducerSpec],
     gradients: Sequence[Gradient],
-    names: Sequence[str],
+    layers: Sequence[ModelLayer],
     buckets: Sequence[Bucket],
     *,
     seed: int,
     others: OtherSteps | None = None,
+    model: Model | None = None,
+    ranks: int | None = None,
     on_reducer: Callable[[], None] = lambda: None,
 ) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run each reducer on every bucket of gradients, one per rank; ``names`` are the layers in order of readiness."""
+    """Run each reducer on every bucket; return the recordings, and the refusals of optional ones.
+
+    If ``layers`` (in the order of readiness, by whose indices buckets name them) are those of the gradients,
+    these run unchanged. Otherwise scripts are scaled to the layers with the statistics of the gradients, in the
+    order of ``model`` if the layers are its own, else of forward; all steps then have the same gradients. One
+    bucket of all layers equals `record_at_size`. Identical buckets share one recording; a reducer that is defined
+    over the whole gradient has one bucket. ``ranks`` as in `record_scaled`. `S2SimError` if a reducer that is not
+    optional refuses a bucket, or its scripts cannot be scaled.
+    """
+    if {layer.name: layer.size for layer in layers} != {name: layer.size for name, layer in gradients[0]}:
+        return record_scaled_buckets(
+            reducers, gradients, layers, buckets, model, seed=seed, ranks=ranks, on_reducer=on_reducer
+        )
     means, like = exact_means(gradients, others), gradients[0]
     place_of = {name: place for place, name in enumerate(like.names)}
 
@@ -53,7 +67,7 @@ def record_in_buckets(
         if len(own_buckets) == 1:
             ((found,), _) = record([replace(asked, optional=False)], gradients, seed=seed, others=others)
             return replace(found, exchange=(BucketExchange(own_buckets[0], found.recording),))
-        parts = [sorted(place_of[names[tensor]] for tensor in bucket.tensors) for bucket in own_buckets]
+        parts = [sorted(place_of[layers[tensor].name] for tensor in bucket.tensors) for bucket in own_buckets]
         fitted: list[Reducer] = []
         ran: list[ReducerRun] = []
         with capture_warnings() as told:
@@ -103,20 +117,17 @@ def _merged(parts: Sequence[Sequence[int]], results: Sequence[Sequence[Reduced]]
 
 
 @contextmanager
-def capture_warnings() -> Iterator[list[warnings.WarningMessage]]:
+def capture_warnings() -> Iterator[list[WarningMessage]]:
     """Collect the warnings of reducers on parts of a gradient instead of showing them.
 
     A part may lack what others have. If no part warns, the full gradient has nothing to warn of; else the caller
     runs the reducer by `dry_run` on the full gradient.
     """
-    told: list[warnings.WarningMessage] = []
-    with warnings.catch_warnings(record=True) as every:
-        warnings.simplefilter("always", S2SimWarning)
+    told: list[WarningMessage] = []
+    with hold_warnings() as every:
         yield told
         told += [each for each in every if issubclass(each.category, S2SimWarning)]
-    for other in every:
-        if not issubclass(other.category, S2SimWarning):
-            warnings.warn_explicit(other.message, other.category, other.filename, other.lineno)
+        every[:] = [each for each in every if each not in told]
 
 
 class LayerView(NamedTuple):
@@ -335,32 +346,3 @@ def _combine_buckets(text: str, group: BucketGroup, ran: Sequence[_BucketRuns], 
     if len(apart) == len(records):
         consensus = sqrt(sum(apart) / whole_square) if whole_square else 0.0
     return RecordedReducer(text, records[most].reducer, merge_recordings(exchange), errors, None, consensus, exchange)
-
-
-def record_buckets(
-    reducers: Sequence[ReducerSpec],
-    gradients: Sequence[Gradient],
-    layers: Sequence[ModelLayer],
-    buckets: Sequence[Bucket],
-    *,
-    seed: int,
-    others: OtherSteps | None = None,
-    model: Model | None = None,
-    ranks: int | None = None,
-    on_reducer: Callable[[], None] = lambda: None,
-) -> tuple[list[RecordedReducer], list[Refused]]:
-    """Run each reducer on every bucket; return the recordings, and the refusals of optional ones.
-
-    If ``layers`` (in the order of readiness, by whose indices buckets name them) are those of the gradients,
-    these run unchanged. Otherwise scripts are scaled to the layers with the statistics of the gradients, in the
-    order of ``model`` if the layers are its own, else of forward; all steps then have the same gradients. One
-    bucket of all layers equals `record_at_size`. Identical buckets share one recording; a reducer that is defined
-    over the whole gradient has one bucket. ``ranks`` as in `record_scaled`. `S2SimError` if a reducer that is not
-    optional refuses a bucket, or its scripts cannot be scaled.
-    """
-    if {layer.name: layer.size for layer in layers} == {name: layer.size for name, layer in gradients[0]}:
-        names = [layer.name for layer in layers]
-        return record_in_buckets(reducers, gradients, names, buckets, seed=seed, others=others, on_reducer=on_reducer)
-    return record_scaled_buckets(
-        reducers, gradients, layers, buckets, model, seed=seed, ranks=ranks, on_reducer=on_reducer
-    )

@@ -150,11 +150,9 @@ def charge_codec(
     whole: dict[Phase, float] = {
         phase: VALUE_BYTES * elements * each for phase in ("encode", "decode") if (each := passes[phase]) is not None
     }
-    charged: dict[int, Script] = {}
-    for script in recording.scripts:
-        if id(script) not in charged:
-            charged[id(script)] = _charge_script(script, costs, whole, elements, host_ps, gpu)
-    return replace(recording, scripts=tuple(charged[id(script)] for script in recording.scripts))
+    first = recording.representatives
+    charged = {rank: _charge_script(recording.scripts[rank], costs, whole, elements, host_ps, gpu) for rank in {*first}}
+    return replace(recording, scripts=tuple(charged[rank] for rank in first))
 
 
 def _charge_script(

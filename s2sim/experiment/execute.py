@@ -257,11 +257,6 @@ class ExecutedRecording:
         return replace(make_plan(self.recording), profile=self.plan.profile)
 
     @cached_property
-    def ideal(self) -> Replay:
-        """In time, if everything ran as asked."""
-        return self.replayed(self.ideal_plan)
-
-    @cached_property
     def real_plan(self) -> Plan:
         """What the real library executes for each call."""
         real = self.scenario.machines.real_library
@@ -281,7 +276,7 @@ class ExecutedRecording:
         The cost of a gap is the time of the phase less that of a replay with this gap alone closed: hidden time
         costs nothing, and several gaps together may cost more or less than their sum.
         """
-        times, ideal_times = _times_s(self.replay), _times_s(self.ideal)
+        times, ideal_times = _times_s(self.replay), _times_s(self.replayed(self.ideal_plan))
         calls, lowered, ideal = self.recording.calls, self.plan.lowered, self.ideal_plan.lowered
         pairs = zip(calls, lowered, strict=True)
         posted = [(call.ranks, (call.label, own.requested, own.executes)) for call, own in pairs]

@@ -14,11 +14,7 @@ from s2sim.experiment.prediction import choice_note
 from s2sim.experiment.progress import INTERRUPTED_NOTE
 from s2sim.experiment.record import RecordedReducer, format_names
 from s2sim.experiment.run_extrapolation import RunExtrapolation
-from s2sim.experiment.scenario.cluster import (
-    extrapolated_constants_notes,
-    healthy_and_damaged_routes,
-    warn_of_idle_faults,
-)
+from s2sim.experiment.scenario import cluster as clusters
 from s2sim.experiment.scenario.reducers import ReducerScenario
 from s2sim.experiment.scenario.training import TrainingIteration
 from s2sim.experiment.spec import BASELINES, RunSpec
@@ -44,12 +40,13 @@ def fault_notes(
         begun = each.replay.effects if each.iterations is None else each.iterations.effects
         healthy, cluster = scenario.healthy(each.recording.workers), each.timer.cluster
         sent = chain.from_iterable(
-            healthy_and_damaged_routes(launch.timed.schedule, healthy, cluster) for launch in each.replay.launches
+            clusters.healthy_and_damaged_routes(launch.timed.schedule, healthy, cluster)
+            for launch in each.replay.launches
         )
         for effect in (*permanent_effects(scenario.faults, healthy, sent), *begun):
             found[effect.fault].append((item.option_string, effect))
     for effects in found.values():
-        warn_of_idle_faults([effect for _, effect in effects[:1] if all(each.nothing for _, each in effects)])
+        clusters.warn_of_idle_faults([effect for _, effect in effects[:1] if all(each.nothing for _, each in effects)])
     return tuple(
         f"{fault}: {'; '.join(f'{reducer}: {effect.description}' for reducer, effect in effects)}"
         for fault, effects in found.items()
@@ -293,7 +290,7 @@ def caveats_of(
         *_tables_note(scenario.training),
         *([scenario.training.discipline.caveat] if scenario.training and scenario.training.discipline.caveat else []),
         *_few_ranks_note(scenario, recorded),
-        *extrapolated_constants_notes(scenario.library, scenario, recorded[0].recording.workers, sent),
+        *clusters.extrapolated_constants_notes(scenario.library, scenario, recorded[0].recording.workers, sent),
         *_missing_baselines_note(recorded),
         *_missing_hierarchy_note(scenario, recorded),
         *fault_notes(scenario, recorded, executed),

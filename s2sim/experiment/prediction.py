@@ -56,7 +56,7 @@ def record(
     progress : ProgressWatcher
         Advances once per rank and once per reducer.
     """
-    training, buckets = scenario.training, scenario.buckets(ranks)
+    training, buckets, others = scenario.training, scenario.buckets(ranks), step_reader(scenario.trace, ranks)
     what: list[Any] = ["run", ranks]
     if training is not None:
         layers = training.model.layers[::-1]
@@ -71,23 +71,12 @@ def record(
             for rank in range(few):
                 gradients.append(scenario.trace.gradient(0, rank))
                 progress.advance()
-            others = step_reader(scenario.trace, ranks)
+            rest: Any = {"others": others, "ranks": ranks, "on_reducer": progress.advance}
             if training is None:
-                records, left_out = record_at_size(
-                    scenario, missing, gradients, others, ranks=ranks, on_reducer=progress.advance
-                )
+                records, left_out = record_at_size(scenario, missing, gradients, **rest)
             else:
-                records, left_out = record_buckets(
-                    missing,
-                    gradients,
-                    layers,
-                    buckets,
-                    seed=scenario.seed,
-                    others=others,
-                    model=training.model,
-                    ranks=ranks,
-                    on_reducer=progress.advance,
-                )
+                seed, model = scenario.seed, training.model
+                records, left_out = record_buckets(missing, gradients, layers, buckets, seed=seed, model=model, **rest)
             refused.extend(left_out)
             return {item.option_string: item for item in records}
 
@@ -208,7 +197,7 @@ def make_row(
         collectives=_collectives(recorded.recording, replay),
         bottleneck=bottleneck_text(replay, cluster, recorded.recording.steps),
         lowering=executed.lowering() if thorough else (),
-        total_ideal_s=executed.ideal.total_ps / PS_PER_S if thorough else None,
+        total_ideal_s=executed.replayed(executed.ideal_plan).total_ps / PS_PER_S if thorough else None,
         order_gap_s=executed.gap_s(executed.plan.unordered(executed.ideal_plan)) if thorough else None,
         real_library=scenario.machines.real_library.option_string,
         total_real_s=executed.replayed(executed.real_plan).total_ps / PS_PER_S if thorough else None,

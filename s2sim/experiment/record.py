@@ -10,7 +10,7 @@ import numpy as np
 
 from s2sim.errors import CodecError, S2SimError, S2SimWarning, hold_warnings
 from s2sim.experiment.row_parts import BoundRow, Refused
-from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
+from s2sim.experiment.scenario.reducers import AnyLayer, ReducerScenario, ReducerSpec
 from s2sim.gradients.gradient import Gradient, add, stored
 from s2sim.gradients.law import ExtrapolatedRanks
 from s2sim.gradients.models import Model, ModelLayer
@@ -108,19 +108,11 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
     parameters = target.parameters if isinstance(target, Model) else target or manifest.parameters
     statistics = manifest.statistics or trace_statistics(GradientTable(trace.steps, 1, trace.gradient))
     held = {name: spread.density for name, spread in statistics.layers.items()}
-    layers = [(layer.size, layer.shape[0], layer.sparse, held[layer.name]) for layer in manifest.layers]
+    shares: list[tuple[AnyLayer, float]] = [(layer, held[layer.name]) for layer in manifest.layers]
     if isinstance(target, Model):
         after = assign_tables(target.layers, [layer.name for layer in manifest.layers if layer.sparse])
-        dense = _mean((size, share) for size, _, sparse, share in layers if not sparse) or 0.0
-        layers = [
-            (
-                layer.size,
-                layer.shape[0],
-                layer.sparse,
-                _share(layer, held[after[layer.name]]) if layer.sparse else dense,
-            )
-            for layer in target.layers
-        ]
+        dense = _mean((layer.size, share) for layer, share in shares if not layer.sparse) or 0.0
+        shares = [(one, _share(one, held[after[one.name]]) if one.sparse else dense) for one in target.layers]
     small = manifest.kind != "synthetic" and manifest.parameters < _SMALL_MODEL_PARAMETERS
     return Gradients(
         trace=trace.name,
@@ -136,8 +128,8 @@ def describe_gradients(scenario: ReducerScenario, workers: int) -> Gradients:
         dtype=scenario.dtype,
         to_model=target.name if isinstance(target, Model) else None,
         drawn_ranks=max(0, workers - recorded_ranks),
-        density=_mean((size, share) for size, _, _, share in layers) or 0.0,
-        row_density=_mean((rows, share) for _, rows, sparse, share in layers if sparse),
+        density=_mean((layer.size, share) for layer, share in shares) or 0.0,
+        row_density=_mean((layer.shape[0], share) for layer, share in shares if layer.sparse),
     )
 
 

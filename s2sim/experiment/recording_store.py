@@ -45,15 +45,12 @@ class RecordingStore:
         path = self.folder / f"{key}{_SUFFIX}"
         try:
             data = path.read_bytes()
-        except OSError:
-            return None
-        if hashlib.sha256(data[_HASH_BYTES:]).digest() != data[:_HASH_BYTES]:
-            return None
-        with suppress(OSError):
-            os.utime(path)
-        try:
+            if hashlib.sha256(data[_HASH_BYTES:]).digest() != data[:_HASH_BYTES]:
+                return None
+            with suppress(OSError):
+                os.utime(path)
             return pickle.loads(zlib.decompress(data[_HASH_BYTES:]))  # noqa: S301 # what this program wrote
-        except (AttributeError, ImportError, TypeError, ValueError, pickle.UnpicklingError, zlib.error):
+        except (AttributeError, ImportError, OSError, TypeError, ValueError, pickle.UnpicklingError, zlib.error):
             return None
 
     def put(self, key: str, value: Any) -> None:

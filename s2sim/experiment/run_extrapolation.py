@@ -10,7 +10,6 @@ import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from math import inf, log
 
 import numpy as np
 
@@ -338,11 +337,9 @@ class RunExtrapolation:
 
 def _worst(what: str, errors: Sequence[tuple[float, str]]) -> str | None:
     """Return the largest factor between predicted and recorded, with its reducer; None without errors."""
-    factors = [(abs(log(1 + error)) if error > -1 else inf, error, reducer) for error, reducer in errors]
-    if not factors:
+    if not errors:
         return None
-    _, error, reducer = max(factors)
-    factor = max(1 + error, 1 / (1 + error)) if error > -1 else inf
+    factor, _, reducer = max((worst_factor([error]), error, reducer) for error, reducer in errors)
     size = f"up to {factor - 1:.0%}" if factor < _SMALL_FACTOR else f"up to {float(f'{factor:.2g}'):,g}x"
     return f"{what} by {'less than 1 %' if factor < _NEGLIGIBLE_FACTOR else f'{size} ({reducer})'}"
 

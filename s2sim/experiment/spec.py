@@ -8,38 +8,14 @@ from typing import ClassVar, Literal, TypeAlias, get_args
 
 from s2sim.errors import OptionError, check_known, suggest_nearest
 from s2sim.experiment import cluster_spec
-
-BASELINES = ("union", "owner-reduce", "gather-rows")
-"""What is exact and sends rows, without which no comparison of sparse compressors is fair."""
+from s2sim.files import own_tables
 
 PREFETCH = "union:prefetch=true"
 """Presumes that the batch tells the rows before forward, as it does for embeddings."""
 
-_SPARSE = "topk:density=0.01,ef=true"
-
-FOR_TABLES = ("dense", "fp16", "topk:density=0.01", PREFETCH, *BASELINES, "s2-exact", "s2:rows=3,cells=2")
-"""What suits gradients of embedding tables: compressors, those baselines, and S2."""
-
-FOR_DENSE_LAYERS = ("dense", "bf16", "fp16", "fp8", "int8", "qsgd", "powersgd", _SPARSE, "ef-signsgd")
-"""What suits gradients of dense layers: types of fewer bytes, quantization, low rank, sparsification and signs."""
-
-FOR_BOTH = ("dense", "bf16", "fp16", "powersgd", _SPARSE, PREFETCH, "union", "s2-exact")
-"""What suits models with tables and dense layers of like size."""
-
-COMPARED = (
-    "dense",
-    "fp16",
-    *(f"topk:density={density}" for density in (0.001, 0.01, 0.1)),
-    PREFETCH,
-    *BASELINES,
-    "s2-exact",
-    "s2-exact:warm=true",
-    "s2-exact:dtype=int64,warm=true",
-    *(f"s2:rows=1,cells={cells},warm=true" for cells in (0.25, 1, 4)),
-    *(f"s2:rows=3,cells={cells},warm=true" for cells in (0.5, 1, 2, 4, 8)),
-    "s2:preset=authors-gnmt",
-)
-"""Sketches as in all steps but the first, in which they are at their best; exact ones in both."""
+_LISTS: dict[str, tuple[str, ...]] = {name: tuple(of) for name, of in own_tables(__file__, "compared.toml").items()}
+BASELINES, COMPARED = _LISTS["baselines"], _LISTS["compared"]
+FOR_TABLES, FOR_DENSE_LAYERS, FOR_BOTH = (_LISTS[f"for_{what}"] for what in ("tables", "dense_layers", "both"))
 
 DEFAULT_TRACE = "lstm-lm"
 DTYPES = ("fp32", "bf16")

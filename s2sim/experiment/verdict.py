@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import starmap, zip_longest
 
 from s2sim import units
 from s2sim.experiment.break_even import LOWEST_BPS, BreakEvenScan
@@ -292,10 +293,8 @@ def pays_text(reducer: str, scan: BreakEvenScan) -> str | None:
         often = "pays at any" if pays_first else "pays at no"
         ends = " to ".join(map(units.format_rate, (LOWEST_BPS, scan.highest_Bps)))
         return f"{often} {scan.field} from {ends}{given}"
-    edges: list[float | None] = [*([None] if pays_first else []), *crossings]
-    if len(edges) % 2:
-        edges.append(None)
-    spans = [_span(edges[place], edges[place + 1]) for place in range(0, len(edges), 2)]
+    edges = [*([None] if pays_first else []), *crossings]
+    spans = list(starmap(_span, zip_longest(edges[::2], edges[1::2])))
     return f"pays {units.enumerate_words(spans)} of {scan.field}{given}"
 
 

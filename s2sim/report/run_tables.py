@@ -220,24 +220,18 @@ def scaling_grid(result: Result) -> tuple[Grid, list[str]]:
     by_reducer |= {item.reducer: {} for item in result.refused if item.reducer not in by_reducer}
     for row in result.results:
         by_reducer[row.reducer][row.workers] = row
-    as_dense = [
-        name
-        for name, rows in by_reducer.items()
-        if len(rows) == len(counts) and all(row.judgement and row.judgement.as_dense for row in rows.values())
-    ]
+    alike = {name: [row.judged.as_dense for row in rows.values()] for name, rows in by_reducer.items()}
+    as_dense = [name for name, same in alike.items() if same == [True] * len(counts)]
 
     def time_s(name: str) -> float:
         row = by_reducer[name].get(max(counts))
-        return inf if row is None or row.judgement is None else row.judgement.time_s
+        return inf if row is None else row.judged.time_s
 
     # The fastest first, as with one number of workers: with the largest, where they differ.
     shown = {name: by_reducer[name] for name in sorted(by_reducer, key=time_s) if name not in as_dense}
     verdicts = {verdict.workers: verdict for verdict in result.verdicts}
-    never = {}
-    for name, rows in shown.items():
-        reasons = [row.judgement.rejected for row in rows.values() if row.judgement and row.judgement.rejected]
-        if reasons and len(reasons) == len(rows):
-            never[name] = reasons[-1]
+    reasons = {name: [row.judged.rejected or "" for row in rows.values()] for name, rows in shown.items()}
+    never = {name: why[-1] for name, why in reasons.items() if why and all(why)}
     titles = {row.workers: fmt.workers_with_mark(row).replace(", ", ",\n") for row in result.results}
     simulated = all(row.iteration is not None for row in result.results)
     shares = {name: scaling_efficiencies(rows.values()) if simulated else {} for name, rows in shown.items()}

@@ -3,6 +3,7 @@
 import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import product
 from math import inf
 from textwrap import wrap
@@ -264,24 +265,25 @@ def reducers_grid(facts: Sequence[ReducerFacts]) -> grids.Grid:
     return grids.continue_cells(grid, wrapped)
 
 
+# Columns of `ReducerFacts`.
+_columns_of = partial(
+    grids.columns_of,
+    ends=lambda facts: _TEXTS["ends_with"][facts.estimates] + ("" if facts.agrees else ", not all with the same"),
+    loses=lambda lossless: f"{'nothing but' if lossless else 'more than'} rounding",
+    scope=_TEXTS["in_buckets"].__getitem__,
+    joined=lambda collectives: ", ".join(collectives) or "none",
+    rounds=lambda measured: f"{measured.rounds}{'+' * measured.rounds_grow}",
+)
+
+
 def facts_grid(facts: Sequence[ReducerFacts]) -> grids.Grid:
     """Return the properties of all reducers, a row each."""
-    return grids.tabulate("reducers", [(item, *_measured(item)) for item in facts], *grids.columns_of("reducers"))
+    return grids.tabulate("reducers", facts, *_columns_of("reducers"))
 
 
 def properties_of(facts: ReducerFacts) -> list[tuple[str, str]]:
     """Return the known properties of one reducer as (label, text)."""
-    properties = [
-        ("is", facts.stands_for or ""),
-        ("ranks end with", _TEXTS["ends_with"][facts.estimates] + ("" if facts.agrees else ", not all with the same")),
-        ("loses", "nothing but rounding" if facts.lossless else "more than rounding"),
-        ("feedback", facts.feedback),
-        ("in buckets", _TEXTS["in_buckets"][facts.scope]),
-        ("bytes", facts.formula),
-        *zip(("linear", "collectives", "rounds", "syncs"), _measured(facts), strict=True),
-        ("source", facts.source),
-        ("known by", facts.certainty),
-    ]
+    properties = [(column.title, cell(facts)) for column, cell in _columns_of("properties of a reducer")]
     return [(label, text) for label, text in properties if text]
 
 
@@ -296,16 +298,3 @@ def option_text(option: OptionDoc) -> str:
         return f"{option.name}={option.default}"
     kind = option.type.removesuffix(", optional").replace('"', "").strip("{}").replace(", ", "|")
     return f"{option.name}={option.default} ({kind}): {option.text}"
-
-
-def _measured(facts: ReducerFacts) -> tuple[str, str, str, str]:
-    """Return whether a reducer is linear, its collectives, rounds and host syncs."""
-    measured = facts.measured
-    if measured is None:
-        return fmt.UNDEFINED, fmt.UNDEFINED, fmt.UNDEFINED, fmt.UNDEFINED
-    return (
-        "yes" if measured.linear else "no",
-        ", ".join(measured.collectives) or "none",
-        f"{measured.rounds}{'+' * measured.rounds_grow}",
-        str(measured.host_syncs),
-    )

@@ -107,7 +107,7 @@ def breakdown_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str
         "time of the communication phase on the slowest rank",
         _PHASE_BAR,
         _draw_phase_bars,
-        lambda row: row.time_s.total,
+        TIME.of,
         lambda row: f"{format_seconds(row.time_s.total)}, {factor_text(row.speedup_vs_dense)}, {_loss_text(row)}",
         [*(Patch(facecolor=_tint(style.GREY, phase), label=phase) for phase in PHASES), bound],
     )
@@ -146,15 +146,14 @@ _STACK, _THIN = 0.6, 0.18
 def iterations_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: str = "") -> Figure:
     """Return by workers a bar of iteration parts per reducer, fastest first; a thin one is hidden communication."""
 
-    def length_s(row: Row) -> float:
-        return iteration_of(row).total_s
-
     def summary(row: Row) -> str:
         rate = iteration_of(row).samples_per_s
         throughput = "" if rate is None else f"{throughput_text(rate)}/s, "
-        return f"{format_seconds(length_s(row))}, {factor_text(row.speedup_vs_dense)}, {throughput}{_loss_text(row)}"
+        return (
+            f"{format_seconds(ITERATION.of(row))}, {factor_text(row.speedup_vs_dense)}, {throughput}{_loss_text(row)}"
+        )
 
-    fastest_first = {workers: sorted(rows, key=length_s) for workers, rows in rows_by_workers.items()}
+    fastest_first = {workers: sorted(rows, key=ITERATION.of) for workers, rows in rows_by_workers.items()}
     every = [row for rows in fastest_first.values() for row in rows]
     how, absent = exchange_text(every), unrecorded(every)
     bars = _Bars(
@@ -162,7 +161,7 @@ def iterations_figure(rows_by_workers: Mapping[int, Sequence[Row]], subtitle: st
         "time of an iteration on the slowest rank",
         _ITERATION_BAR,
         _draw_iteration_bars,
-        length_s,
+        ITERATION.of,
         summary,
         [Patch(facecolor=colour, label=part) for part, colour in style.ITERATION_PARTS.items() if part not in absent],
     )
@@ -201,13 +200,13 @@ _SENT = PlottedQuantity("bytes sent by the rank that sends most", lambda row: ro
 _PAYLOAD = PlottedQuantity(
     "bytes that it would hand to a network", lambda row: row.payload_bytes_per_rank, format_bytes
 )
-_TIME = PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
-_ITERATION = PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds)
+TIME = PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
+ITERATION = PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds)
 
 
 def _quantities(rows: Sequence[Row]) -> tuple[PlottedQuantity, PlottedQuantity]:
     # A single rank sends nothing.
-    time = _TIME if any(row.iteration is None for row in rows) else _ITERATION
+    time = TIME if any(row.iteration is None for row in rows) else ITERATION
     return (_PAYLOAD if all(row.workers == 1 for row in rows) else _SENT), time
 
 

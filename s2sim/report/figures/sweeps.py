@@ -16,8 +16,9 @@ from s2sim.experiment.row_parts import Crossing
 from s2sim.experiment.rows import Row
 from s2sim.regimes.map import Cell, RegimeMap
 from s2sim.report.figures import labels, style
+from s2sim.report.figures.reducers import ITERATION, TIME
 from s2sim.report.format import workers_text
-from s2sim.report.run_tables import iteration_of, scaling_efficiencies
+from s2sim.report.run_tables import scaling_efficiencies
 from s2sim.report.study_tables import axis_values
 from s2sim.units import format_bytes, format_rate, format_seconds
 
@@ -142,13 +143,12 @@ def _scaling_quantities(rows: Sequence[Row]) -> tuple[style.PlottedQuantity, sty
         shares = {name: scaling_efficiencies(row for row in rows if row.reducer == name) for name in names}
         title = f"throughput of a worker over that of {min(row.workers for row in rows)}"
         return (
-            style.PlottedQuantity("time of an iteration", lambda row: iteration_of(row).total_s, format_seconds),
+            ITERATION,
             style.PlottedQuantity(title, lambda row: shares[row.reducer][row.workers], percent, mark=1.0, share=True),
         )
-    time = style.PlottedQuantity("time of the communication phase", lambda row: row.time_s.total, format_seconds)
     if rows[0].iteration_s is not None:
-        return time, style.PlottedQuantity("time that GPUs compute", efficiency, percent, mark=1.0, share=True)
-    return time, style.PlottedQuantity(
+        return TIME, style.PlottedQuantity("time that GPUs compute", efficiency, percent, mark=1.0, share=True)
+    return TIME, style.PlottedQuantity(
         "speed-up over dense", lambda row: row.speedup_vs_dense, lambda value: f"{value:g}x", mark=1.0
     )
 
