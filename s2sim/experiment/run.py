@@ -192,9 +192,8 @@ def spec_of(
     if not isinstance(spec, RunSpec):
         raise OptionError(f"s2sim.run: spec is a {type(spec).__name__}: give a RunSpec, or RunSpec.load(path)")
     arguments = {"topology": topology, "workers": workers, "reducers": reducers, **options}
-    if topology is not None or workers is not None or reducers is not None or options:
-        named = ", ".join(name for name, value in arguments.items() if value is not None)
-        raise OptionError(f"s2sim.run: spec holds the whole experiment, so {named} cannot be given with it")
+    if given := [name for name, value in arguments.items() if name in options or value is not None]:
+        raise OptionError(f"s2sim.run: spec holds the whole experiment, so {', '.join(given)} cannot be given with it")
     return spec
 
 

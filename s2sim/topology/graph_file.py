@@ -289,8 +289,8 @@ def read_description(
     if at_host and all(link[2] for link in fabric.links):
         rate = f"{max(at_host)!r}B/s"
         given["fabric.link.rate"] = Quantity("fabric.link.rate", rate, "user", f"the fastest edge of a host in {name}")
-    stated = {"nic.count", "nodes.0.gpus"} & {*given}
-    if fabric.first_switch and not stated and (nics := _edges_of_a_host(fabric, name)) > 1:
+    counted = {"nic.count", "nodes.0.gpus"} & {*given}
+    if fabric.first_switch and not counted and (nics := _edges_of_a_host(fabric, name)) > 1:
         given["nic.count"] = Quantity("nic.count", nics, "user", f"the edges of a host in {name}")
     return given, path, fabric
 
