@@ -71,6 +71,16 @@ def hold_warnings() -> Iterator[list[warnings.WarningMessage]]:
         warnings.warn_explicit(each.message, each.category, each.filename, each.lineno)
 
 
+@contextmanager
+def warnings_about(reducer: str) -> Iterator[None]:
+    """Name the reducer, by its option string, that the warnings of a block are about."""
+    with hold_warnings() as warned:
+        yield
+        for each in warned:
+            if isinstance(each.message, S2SimWarning):
+                each.message.reducer = reducer
+
+
 _MAX_LISTED = 16
 
 

@@ -101,7 +101,7 @@ def _show_end(result: "SweepResult", html: str | None, *, quiet: bool) -> None:
     if html is not None:
         output.write_text(_page(result.table, result.table, result.axes), html)
     counts = ", ".join(f"{count} {state}" for state, count in sorted(result.counts.items()))
-    output.show_line(f"{sum(result.counts.values())} cells: {counts}.")
+    output.show_line(f"{format_number_of(sum(result.counts.values()), 'cell')}: {counts}.")
     if result.counts.keys() - {"done", "missing"}:
         reasons = dict.fromkeys(row["reason"] for row in result.table.rows if row["state"] not in ("done", "missing"))
         for reason in [*reasons][:_MOST_REFUSALS]:
@@ -241,4 +241,4 @@ def _show(result: "SweepResult", table: Table, rows: str | None, value: str | No
     for text, cells in result.warnings.most_common():
         output.show_line(f"Warning in {format_number_of(cells, 'cell')}: {text}.")
     if missing := result.counts.get("missing", 0):
-        output.show_line(f"{missing} cells are not computed yet: run the sweep again.")
+        output.show_line(f"{format_number_of(missing, 'cell')} not computed yet: run the sweep again.")

@@ -10,7 +10,7 @@ from math import lcm, sqrt
 from typing import NamedTuple
 from warnings import WarningMessage
 
-from s2sim.errors import S2SimError, S2SimWarning, hold_warnings
+from s2sim.errors import S2SimError, S2SimWarning, hold_warnings, warnings_about
 from s2sim.experiment.record import RecordedReducer, exact_means, make_bound_row, record, record_each
 from s2sim.experiment.row_parts import Refused
 from s2sim.experiment.scaled_scripts import record_scaled, weighted_errors
@@ -293,7 +293,8 @@ def _record(
     for item in found:
         # One that leaves all buckets to another has had nothing to warn of.
         if told or item.option_string in silent:
-            dry_run(item.reducer, whole.scaling().run(whole.gradients[0]), whole.ranks, seed=whole.seed)
+            with warnings_about(item.option_string):
+                dry_run(item.reducer, whole.scaling().run(whole.gradients[0]), whole.ranks, seed=whole.seed)
     return found, refused
 
 

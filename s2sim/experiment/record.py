@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from s2sim.errors import CodecError, S2SimError, S2SimWarning, hold_warnings
+from s2sim.errors import CodecError, S2SimError, warnings_about
 from s2sim.experiment.row_parts import BoundRow, Refused
 from s2sim.experiment.scenario.reducers import AnyLayer, ReducerScenario, ReducerSpec
 from s2sim.gradients.gradient import Gradient, add, stored
@@ -235,11 +235,8 @@ def record_each(
     found, refused = [], []
     for asked in reducers:
         try:
-            with hold_warnings() as warned:
+            with warnings_about(asked.option_string):
                 found.append(record_one(asked))
-                for each in warned:
-                    if isinstance(each.message, S2SimWarning):
-                        each.message.reducer = asked.option_string
         except S2SimError as error:
             text = asked.option_string
             if asked.optional:

@@ -362,6 +362,7 @@ def test_a_damaged_store_is_named(tmp_path):
     [
         ({"topology": "leaf-spine", "workers": 8, "trace": "ncf", "model": "ncf"}, ["fp16", "powersgd", "union"]),
         ({"topology": "dgx-h100", "workers": 16, "trace": "cnn"}, ["fp16", "union", "topk:density=0.01"]),
+        ({"topology": "fat-tree", "workers": 8, "profile": "resnet-18"}, ["fp16", "union"]),
     ],
 )
 def test_a_cell_says_what_its_own_run_says(base, axes, tmp_path):
