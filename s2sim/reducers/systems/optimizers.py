@@ -257,7 +257,7 @@ class DiLoCo(Reducer):
     def _exchange(self) -> Reducer:
         if self.wire in ("e4m3", "e2m1", "e3m0"):
             return dense.BlockScaled(form=self.wire)
-        return dense.Dense(dtype=None if self.wire == "fp32" else "bf16").with_dtype(self.held)
+        return dense.Dense(dtype="bf16" if self.wire == "bf16" else "fp32")
 
 
 @dataclass(slots=True)
