@@ -137,7 +137,8 @@ def _iteration_notes(
             )
     waiting = [item.option_string for item in recorded if item.reducer.traits.scope == "gradient"]
     if waiting and any(len(item.exchange) > 1 for item in recorded):
-        notes.append(f"{', '.join(waiting)}: defined over the whole gradient, and wait until all of it is there")
+        why = "defined over the whole gradient, or part of the optimizer's step"
+        notes.append(f"{', '.join(waiting)}: {why}, and wait until all of it is there")
     return notes
 
 

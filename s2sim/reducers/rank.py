@@ -194,7 +194,9 @@ class Traits:
     conserves: Conserves = "sum"
     amplifies: bool = False  # Whether sums are divided by lengths of their own, of which small ones are rounding
     assumes: str = ""  # What has to be so in training for its results to be of use, to be read after "if"
-    scope: Scope = "bucket"  # Whether it is defined over the layers of each bucket, with a state each, or over all
+    # Whether it is defined over the layers of each bucket, with a state each, or over all, for which it waits; so does
+    # what exchanges in the optimizer's step
+    scope: Scope = "bucket"
 
 
 # Methods that plug-ins override, by their names in version 0.1.0.
