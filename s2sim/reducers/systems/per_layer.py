@@ -117,6 +117,7 @@ class PerLayer(Reducer):
             estimates=next((name for name in ("weights", "shards", "sign", "update") if name in estimates), "mean"),
             feedback=next((name for name in ("needed", "own") if name in feedback), "no"),
             adds_up=all(traits.adds_up for traits in each),
+            state_bytes=max(traits.state_bytes for traits in each),
             scope="gradient" if any(traits.scope == "gradient" for traits in each) else "bucket",
         )
 
