@@ -146,6 +146,15 @@ def judge_within(ours: float, published: float) -> ClaimJudgement:
     return judge_condition(abs(ours - published) <= SHARE * abs(published))
 
 
+def judge_saved(dense: float, ours: float, published: float) -> ClaimJudgement:
+    """Return the judgement by the rule ``saving`` on what is saved of the time of dense's exchange.
+
+    >>> judge_saved(77.0, 72.0, 73.0), judge_saved(77.0, 70.0, 60.0), judge_saved(77.0, 66.0, 27.0)
+    ('not testable', 'not reproduced', 'not reproduced')
+    """
+    return "not testable" if judge_within(dense, published) == "reproduced" else judge_within(ours, published)
+
+
 def judge_ratio(ours: float, published: float, times: Iterable[tuple[float, float]] = ()) -> ClaimJudgement:
     """Return the judgement by the rule ``within_ratio`` on a ratio of ``times``, pairs of ours and the published one.
 

@@ -19,6 +19,7 @@ from s2sim.claims.paper import (
     PaperPart,
     Table,
     judge_in_range,
+    judge_saved,
     judge_within,
     run_papers,
 )
@@ -149,6 +150,13 @@ def test_names_are_asked_for():
         run_papers([])
     with pytest.raises(UnknownNameError):
         run_papers(["dgcc"])
+
+
+def test_a_saving_that_an_exchange_of_no_time_has_shows_nothing():
+    # PowerSGD's 73 and 27 ms, of dense's 77.
+    assert judge_saved(77.0, 77.0, 73.0) == judge_saved(77.0, 66.0, 73.0) == "not testable"
+    assert judge_saved(77.0, 26.0, 27.0) == "reproduced"
+    assert judge_saved(77.0, 66.0, 27.0) == judge_saved(77.0, 55.0, -132.0) == "not reproduced"
 
 
 def test_rules():
