@@ -176,15 +176,13 @@ def all_within(ours: Mapping[Any, float], published: Mapping[Any, float]) -> boo
     return all(judge_within(own, published[key]) == "reproduced" for key, own in ours.items())
 
 
-def judge_in_range(ours: Iterable[float], published: float) -> ClaimJudgement:
-    """Return the judgement by the rule ``in_range``, of what several settings came to.
+def judge_largest(ours: Iterable[float], published: float) -> ClaimJudgement:
+    """Return the judgement by the rule ``largest`` on a published maximum, of what several settings came to.
 
-    >>> judge_in_range([1.2, 1.7], 1.8), judge_in_range([1.2, 1.5], 1.8)
+    >>> judge_largest([1.2, 1.7], 1.8), judge_largest([0.5, 50.0], 1.8)
     ('reproduced', 'not reproduced')
     """
-    values = list(ours)
-    room = SHARE * abs(published)
-    return judge_condition(min(values) - room <= published <= max(values) + room)
+    return judge_within(max(ours), published)
 
 
 @dataclass(frozen=True, slots=True)
