@@ -176,15 +176,6 @@ def all_within(ours: Mapping[Any, float], published: Mapping[Any, float]) -> boo
     return all(judge_within(own, published[key]) == "reproduced" for key, own in ours.items())
 
 
-def judge_largest(ours: Iterable[float], published: float) -> ClaimJudgement:
-    """Return the judgement by the rule ``largest`` on a published maximum, of what several settings came to.
-
-    >>> judge_largest([1.2, 1.7], 1.8), judge_largest([0.5, 50.0], 1.8)
-    ('reproduced', 'not reproduced')
-    """
-    return judge_within(max(ours), published)
-
-
 @dataclass(frozen=True, slots=True)
 class PaperEffort:
     """How much time may be spent, and what codecs cost.

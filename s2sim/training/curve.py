@@ -87,12 +87,7 @@ class Curve:
     step_s: Floats  # Simulated
     step_bytes: Ints  # Sent by the busiest rank
     stopped: str | None = None  # Reason if it ended before its last step
-    items: int | None = field(default=None, metadata=LEFT_OUT)  # Held out, of which accuracy is a share, where known
-
-    @property
-    def accuracy_step(self) -> float:
-        """What one item more is of accuracy; 0 where that is not known."""
-        return 1 / self.items if self.items else 0.0
+    accuracy_step: float = field(default=0.0, metadata=LEFT_OUT)  # What one held-out item is of it; 0 if not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +152,7 @@ class CurveHistory:
             step_s=step_s,
             step_bytes=step_bytes,
             stopped=self.stopped,
-            items=self.items,
+            accuracy_step=1 / self.items if self.items else 0.0,
         )
 
 
