@@ -95,8 +95,9 @@ class TrainingOutcome:
         """Return the points of accuracy below another reducer's after the last step; None if one diverges."""
         if self.rows[name].stopped or self.rows[against].stopped:
             return None
-        pairs = zip(self.curves[name], self.curves[against], strict=True)
-        return t_interval([100 * float(other.accuracy[-1] - own.accuracy[-1]) for own, other in pairs])
+        pairs = list(zip(self.curves[name], self.curves[against], strict=True))
+        lost = [100 * float(other.accuracy[-1] - own.accuracy[-1]) for own, other in pairs]
+        return t_interval(lost, 100 * max((own.accuracy_step for own, _ in pairs), default=0.0))
 
 
 def run_training(loop: TrainingComparison, progress: ProgressWatcher) -> TrainingOutcome | None:

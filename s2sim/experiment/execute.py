@@ -17,7 +17,7 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.experiment.codec_costs import KERNELS, VALUE_BYTES, CodecCosts, charge_buckets, charge_codec, codec_costs
 from s2sim.experiment.record import RecordedReducer
 from s2sim.experiment.row_parts import LoweringRow
-from s2sim.experiment.scenario.reducers import ReducerScenario
+from s2sim.experiment.scenario.reducers import ReducerScenario, ReducerSpec
 from s2sim.experiment.scenario.training import RankWork
 from s2sim.libraries.lowering import LoweredCall
 from s2sim.reducers.script import Call, HostSync, Recording, Work, ring_bytes, sum_over_ranks
@@ -136,6 +136,7 @@ class ExecutedRecording:
     costs: CodecCosts = KERNELS
     sizes: Sequence[int] = ()  # Elements of each tensor, where its codec costs more than kernels
     coded: Collection[int] = ()  # Places of those that it compresses
+    reducer: ReducerSpec | None = None  # What was recorded, where iterations of it are asked for
 
     @classmethod
     def of(cls, item: RecordedReducer, scenario: ReducerScenario, timer: Timer) -> Self:
@@ -145,8 +146,8 @@ class ExecutedRecording:
         if scenario.gpu.hook_copy_Bps is not None and summed_dtype(item.reducer) is None:
             # Of each value; half of it in encode and half in decode.
             costs = replace(costs, copy_ps=PS_PER_S * VALUE_BYTES / scenario.gpu.hook_copy_Bps / 2)
-        tensors = ((), ()) if costs == KERNELS else scenario.tensor_sizes(item.reducer)
-        return cls(item.recording, scenario, timer, item.exchange, costs, *tensors)
+        sizes, coded = ((), ()) if costs == KERNELS else scenario.tensor_sizes(item.reducer)
+        return cls(item.recording, scenario, timer, item.exchange, costs, sizes, coded, item.spec)
 
     @cached_property
     def charged(self) -> Recording:
@@ -199,7 +200,8 @@ class ExecutedRecording:
     def rank_work(self) -> RankWork:
         """What a rank computes and gathers in an iteration."""
         assert self.scenario.training is not None
-        return self.scenario.training.on_ranks(self.timer, self.scenario.dtype, self.scenario.gpu)
+        kept = None if self.reducer is None else self.reducer.timed.traits
+        return self.scenario.training.on_ranks(self.timer, self.scenario.dtype, self.scenario.gpu, kept)
 
     @cached_property
     def iterations(self) -> Iterations | None:

@@ -134,7 +134,7 @@ def _iteration_notes(
             )
     waiting = [item.option_string for item in recorded if item.reducer.traits.scope == "gradient"]
     if waiting and any(len(item.exchange) > 1 for item in recorded):
-        notes.append(f"{', '.join(waiting)}: defined over the whole gradient, and wait until all of it is there")
+        notes.append(f"{', '.join(waiting)}: take the whole gradient at once, and wait until all of it is there")
     return notes
 
 
@@ -286,7 +286,7 @@ def caveats_of(
         *choice_note(executed[0]),
         *_recorded_note(scenario),
         *_groups_note(scenario),
-        *_memory_note(scenario, executed[0]),
+        *_memory_note(scenario, list(zip(recorded, executed, strict=True))),
         *_tables_note(scenario.training),
         *([scenario.training.discipline.caveat] if scenario.training and scenario.training.discipline.caveat else []),
         *_few_ranks_note(scenario, recorded),
@@ -324,23 +324,25 @@ def _few_ranks_note(scenario: ReducerScenario, recorded: Sequence[RecordedReduce
     return notes
 
 
-def _memory_note(scenario: ReducerScenario, executed: ExecutedRecording) -> list[str]:
-    """Return that a GPU cannot hold the model, if its memory is known."""
-    there_bytes = scenario.gpu.memory_bytes
-    if scenario.training is None or there_bytes is None or executed.rank_work.state_bytes <= there_bytes:
+def _memory_note(scenario: ReducerScenario, ran: Sequence[tuple[RecordedReducer, ExecutedRecording]]) -> list[str]:
+    """Return that a GPU cannot hold the model, or not with what some reducers keep, if its memory is known."""
+    training, there_bytes = scenario.training, scenario.gpu.memory_bytes
+    if training is None or there_bytes is None:
         return []
-    training, profile = scenario.training, scenario.training.profile
-    held = format_bytes(executed.rank_work.state_bytes)
-    states = f"float32 parameters, gradients and optimizer states of {profile.model} take {held}"
+    beyond = [(each.rank_work.state_bytes, item) for item, each in ran if each.rank_work.state_bytes > there_bytes]
+    if not beyond:
+        return []
+    least = format_bytes(min(held_bytes for held_bytes, _ in beyond))
+    whom, states = "", "float32 parameters, gradients and optimizer states"
+    if len(beyond) < len(ran):
+        whom, states = f" with {format_names([item for _, item in beyond])}", f"what these keep, {states}"
     divide = "--groups tp=N,pp=N divides the model"
     if not isinstance(training.discipline, ShardedDiscipline):
         divide = f"--discipline fsdp divides them among ranks, {divide}"
     elif training.accumulate > 1:
         divide += ", and with --accumulate 1 gradients are divided as well"
-    return [
-        f"this model does not fit: {states} of {format_bytes(there_bytes)} of {profile.gpu}, with activations on top; "
-        + divide
-    ]
+    there = f"{format_bytes(there_bytes)} of {training.profile.gpu}, with activations on top"
+    return [f"this model does not fit{whom}: {states} of {training.profile.model} take {least} of {there}; {divide}"]
 
 
 def _tables_note(training: TrainingIteration | None) -> list[str]:

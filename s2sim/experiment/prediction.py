@@ -164,7 +164,7 @@ def make_row(
         agrees=recorded.reducer.traits.agrees,
         consensus_distance=recorded.consensus,
         estimates=recorded.reducer.traits.estimates,
-        feedback="no" if recorded.bare else recorded.reducer.traits.feedback,
+        feedback="no" if recorded.spec.bare else recorded.reducer.traits.feedback,
         time_s=Times(
             encode=replay.encode_ps / PS_PER_S,
             communication=replay.communication_ps / PS_PER_S,

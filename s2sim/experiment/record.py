@@ -167,9 +167,9 @@ class RecordedReducer:
     shards: bool = False  # Whether each rank ends with its part of the mean alone
 
     @property
-    def bare(self) -> bool:
-        """See `ReducerSpec`."""
-        return ReducerSpec(self.option_string, self.reducer).bare
+    def spec(self) -> ReducerSpec:
+        """What was asked for, with its options fitted."""
+        return ReducerSpec(self.option_string, self.reducer)
 
     @property
     def assumes(self) -> str | None:

@@ -31,8 +31,8 @@ class IterationRow:
     streams: int  # Whether codec and compute run one after the other, or side by side
     lower_bound: float  # No iteration is shorter: the longest chain through compute and cuts
     waiting_mean: float  # Seconds that a rank waits for others, the mean over all ranks and iterations
-    # Bytes of float32 parameters, optimizer states and gradients of a rank and, where ranks divide them, of whole
-    # parameters at most and of its part of a copy in its node; without activations
+    # Bytes of float32 parameters, optimizer states and gradients of a rank, of what its reducer keeps from step to step
+    # and, where ranks divide states, of whole parameters at most and of a part of a copy in its node; no activations
     state_bytes: int = 0
     pipeline_wait: float = 0.0  # Part of waiting that is for other stages of a pipeline, whatever is sent
     parameter_bytes: int = 0  # Received of parameters in all-gathers, where ranks hold shards of them

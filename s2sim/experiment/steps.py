@@ -155,7 +155,7 @@ def _followed(prediction: Prediction, count: int, scenario: ReducerScenario, pro
         again = replace(executed, recording=recording)
         return again.replay, int(again.traffic()[0].max())
 
-    run = partial(run_steps, seed=scenario.seed, bare=recorded.bare, on_step=progress.advance)
+    run = partial(run_steps, seed=scenario.seed, bare=recorded.spec.bare, on_step=progress.advance)
     steps, recording = run(reducer, scenario.trace, row.workers, count, execute)
     # What waits for the next exchange comes and goes, and a warm-up holds back less.
     settled = [step.residual for step in steps if step.settled]

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, field, fields
 from functools import cache
 from math import inf, prod, sqrt
 from pathlib import Path
@@ -43,6 +43,7 @@ class Evaluation:
 
     loss: float
     accuracy: float
+    items: int | None = field(default=None, compare=False)  # Of which it is a share, if that is known
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -79,11 +80,11 @@ class ModelSettings(ABC):
 
     def __post_init__(self) -> None:
         owner = type(self).__name__.lower()
-        for field in fields(self):
-            value = getattr(self, field.name)
-            may_be_zero = field.name in ("warmup_steps", "momentum", "held_out")
+        for item in fields(self):
+            value = getattr(self, item.name)
+            may_be_zero = item.name in ("warmup_steps", "momentum", "held_out")
             if not may_be_zero and isinstance(value, int | float) and not 0 < value < inf:
-                raise OptionError(f"model {owner}: {field.name}={value} is not above 0")
+                raise OptionError(f"model {owner}: {item.name}={value} is not above 0")
         if self.warmup_steps < 0:
             raise OptionError(f"model {owner}: warmup_steps={self.warmup_steps} is negative")
         for name in ("momentum", "held_out"):
@@ -271,7 +272,7 @@ def evaluate_classes(
         device = device_of(module)
         found, wanted = logits(inputs.to(device)), targets.to(device)
         loss = torch.nn.functional.cross_entropy(found, wanted)
-        return Evaluation(float(loss), float((found.argmax(dim=1) == wanted).double().mean()))
+        return Evaluation(float(loss), float((found.argmax(dim=1) == wanted).double().mean()), len(wanted))
 
 
 # Where syntax-tree nodes keep an identifier: names, attributes, parameters, definitions and imports.

@@ -194,7 +194,9 @@ class Traits:
     conserves: Conserves = "sum"
     amplifies: bool = False  # Whether sums are divided by lengths of their own, of which small ones are rounding
     assumes: str = ""  # What has to be so in training for its results to be of use, to be read after "if"
-    scope: Scope = "bucket"  # Whether it is defined over the layers of each bucket, with a state each, or over all
+    scope: Scope = "bucket"  # Whether it runs on each bucket, with a state each, or on all layers once all are there
+    # Bytes a parameter that each rank keeps from step to step: of an optimizer within too, not of feedback around it
+    state_bytes: int = 0
 
 
 # Methods that plug-ins override, by their names in version 0.1.0.

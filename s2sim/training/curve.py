@@ -11,6 +11,7 @@ import numpy as np
 
 from s2sim.arrays import Floats, Ints
 from s2sim.experiment.execute import ring_traffic, schedule_traffic
+from s2sim.experiment.json_form import LEFT_OUT
 from s2sim.experiment.scenario.cluster import Machines, Scenario
 from s2sim.profiles.read import open_profile
 from s2sim.pytorch.task import Evaluation
@@ -86,6 +87,7 @@ class Curve:
     step_s: Floats  # Simulated
     step_bytes: Ints  # Sent by the busiest rank
     stopped: str | None = None  # Reason if it ended before its last step
+    accuracy_step: float = field(default=0.0, metadata=LEFT_OUT)  # What one held-out item is of it; 0 if not known
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,7 @@ class CurveHistory:
     eval_loss: list[float] = field(default_factory=list)
     accuracy: list[float] = field(default_factory=list)
     stopped: str | None = None
+    items: int | None = None
 
     def add_step(self, loss: float, tick: StepTime) -> None:
         """Add a step."""
@@ -127,6 +130,7 @@ class CurveHistory:
         self.iterations.append(len(self.step_loss))
         self.eval_loss.append(found.loss)
         self.accuracy.append(found.accuracy)
+        self.items = found.items
 
     def curve(self, reducer: str, seed: int) -> Curve:
         """Return the curve so far."""
@@ -148,6 +152,7 @@ class CurveHistory:
             step_s=step_s,
             step_bytes=step_bytes,
             stopped=self.stopped,
+            accuracy_step=1 / self.items if self.items else 0.0,
         )
 
 
@@ -195,11 +200,16 @@ class Interval:
         return f"{mean} ({' to '.join(ends)})" if ends else mean
 
 
-def t_interval(values: Sequence[float]) -> Interval | None:
+def t_interval(values: Sequence[float], step: float = 0.0) -> Interval | None:
     """Return Student's interval of the mean, of 95 %; None without values.
+
+    Values that come in multiples of a ``step`` deviate by at least what rounding to it does, step / sqrt(12): few that
+    agree to the digit tell no more.
 
     >>> t_interval([1.0, 2.0, 3.0])
     Interval(mean=2.0, low=-0.48413771175033027, high=4.48413771175033, seeds=3)
+    >>> t_interval([1.0, 1.0], step=0.5).text("{:.1f}")
+    '1.0 (-0.3 to 2.3)'
     """
     if not values:
         return None
@@ -208,7 +218,7 @@ def t_interval(values: Sequence[float]) -> Interval | None:
         return Interval(mean, None, None, 1)
     from scipy.stats import t
 
-    half = float(t.ppf(0.975, count - 1)) * stdev(values) / sqrt(count)
+    half = float(t.ppf(0.975, count - 1)) * max(stdev(values), step / sqrt(12)) / sqrt(count)
     return Interval(mean, mean - half, mean + half, count)
 
 

@@ -89,7 +89,9 @@ def make_train_row(
         seeds=len(whole),
         stopped=tuple(f"seed {seed}: {each.stopped}" for seed, each in curves.items() if each.stopped),
         loss=t_interval([float(each.eval_loss[-1]) for each in finished]),
-        accuracy=t_interval([float(each.accuracy[-1]) for each in finished]),
+        accuracy=t_interval(
+            [float(each.accuracy[-1]) for each in finished], finished[0].accuracy_step if finished else 0
+        ),
         step_s=step_s,
         step_bytes=step_bytes,
         reached=len(there),

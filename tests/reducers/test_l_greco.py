@@ -9,7 +9,8 @@ from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.process_group import make_instances, run_group
 from s2sim.reducers.registry import make_reducer
-from s2sim.reducers.script import payload_bytes
+from s2sim.reducers.run import run_reducer
+from s2sim.reducers.script import Work, payload_bytes
 from s2sim.reducers.systems.per_layer import fewest_bytes
 from s2sim.testing.reducer_properties import check_restore
 
@@ -101,6 +102,19 @@ def test_it_chooses_again_and_keeps_the_rest():
     ]
     assert [label == "parameters" for label in calls] == [True, False, True, False, True]
     check_restore(make_reducer("l-greco:every=3,ef=true"), 2)
+
+
+def test_a_recorded_step_has_its_share_of_the_work_of_choosing():
+    gradients = [unlike_layers(rank) for rank in range(2)]
+
+    def first_step(every):
+        reducer = make_reducer(f"l-greco:every={every}").fitted(gradients, 0)
+        (rank_0, rank_1) = (recording := run_reducer(reducer, gradients).recording).scripts
+        assert "parameters" not in [call.label for call in recording.calls]
+        (chosen,) = (step for step in rank_0 if isinstance(step, Work) and step not in rank_1)
+        return chosen.sizes
+
+    assert [sizes[0] for sizes in (first_step(1), first_step(100))] == [7 * 8 * 3309, 8 * -(-7 * 3309 // 100)]
 
 
 def test_a_later_step_has_no_choice():

@@ -126,6 +126,9 @@ def test_bytes_are_those_of_one_exchange_in_h_steps():
         recording = run_reducer(make_reducer(text), [gradient] * ranks).recording
         assert recording.steps == 8
         assert set(recording_bytes(recording)[0].tolist()) == {8 * a_step}
+        # Models have moved in float32 whatever the type of gradients.
+        of_bf16 = run_reducer(make_reducer(text).with_dtype("bf16"), [gradient] * ranks).recording
+        assert recording_bytes(of_bf16)[0].tolist() == recording_bytes(recording)[0].tolist()
         largest = max(sum(call.bytes_by_rank[:1]) for call in recording.calls)
         assert largest <= (4 * n if text.startswith("diloco") else n // 4 + n // 64)
 

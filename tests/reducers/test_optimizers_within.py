@@ -6,7 +6,7 @@ import pytest
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, to_dense
 from s2sim.reducers.process_group import make_instances, run_group
-from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.registry import REDUCERS, make_reducer
 from s2sim.reducers.run import is_symmetric, run_reducer
 from s2sim.reducers.script import recording_bytes
 from s2sim.seeds import named_generator
@@ -303,3 +303,9 @@ def test_options_out_of_range(text):
 def test_there_is_no_feedback_around_an_optimizer(text):
     with pytest.raises(OptionError, match="has its own"):
         make_reducer(text)
+
+
+def test_a_step_of_an_optimizer_begins_after_backward():
+    within = {name for name in REDUCERS.names() if REDUCERS.get(name).about.estimates == "update"}
+    assert within >= {"onebit-adam", "onebit-lamb", "zero-one-adam", "demo", "dion"}
+    assert {REDUCERS.get(name).about.scope for name in within} == {"gradient"}

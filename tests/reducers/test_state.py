@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from s2sim.errors import S2SimError
+from s2sim.gradients.gradient import Gradient
 from s2sim.reducers.process_group import make_instances, run_group
-from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.registry import make_reducer, reducer_names, with_feedback
 from s2sim.reducers.run import reduce_once, reduce_steps
 from s2sim.reducers.wrappers.error_feedback import ErrorFeedback
 from s2sim.testing.reducer_properties import check_restore, example_gradients
@@ -31,6 +32,55 @@ def test_a_state_is_plain_data(text):
     run_group(instances, example_gradients(2))
     for leaf in leaves(instances[0].state()):
         assert leaf is None or isinstance(leaf, np.ndarray | int | float | str)
+
+
+STATES = {
+    # By name: options with which few steps have all that is kept, and what of it is of one rank or there twice
+    "onebit-adam": (":freeze_step=1", set()),
+    "onebit-lamb": (":freeze_step=1", {"s"}),
+    "zero-one-adam": (":freeze_step=1,local_step_scaler=1,local_step_clipper=2", set()),
+    "dion": (":rank=4", set()),
+    "post-local-sgd": (":after=0", set()),
+    "sbc-2": (":h=2", set()),
+    "sbc-3": (":h=2", set()),
+    "downpour": ("", {"part"}),  # Of the server's model
+    "choco": ("", {"x"}),  # The rank's model
+    "fedavg": ("", {"server"}),
+    "fetchsgd": ("", {"S_u", "S_e"}),  # Of rank 0
+    "ef21": ("", {"residual"}),
+    "diloco": (":h=2", set()),
+    "slowmo": (":h=2", set()),
+    "streaming-diloco": (":h=4,delay=0", set()),
+}
+
+
+def kept(state, left_out):
+    return sum(
+        kept(value, left_out) if isinstance(value, dict) else sum(getattr(leaf, "nbytes", 0) for leaf in leaves(value))
+        for name, value in state.items()
+        if name not in {"server_error", *left_out}  # Of a P-th of the sums
+    )
+
+
+@pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")  # Of what has no tables to compress
+@pytest.mark.parametrize("name", [name for name in reducer_names() if not make_reducer(name).needs_parts])
+def test_states_have_the_bytes_that_are_declared(name):
+    options, left_out = STATES.get(name, ("", set()))
+    reducer = with_feedback(make_reducer(name + options).placed((0, 0, 1, 1)))
+    # Low ranks of wide matrices are little beside these.
+    gradients = [
+        Gradient(
+            ("a", "b"), tuple(np.random.default_rng([rank, place]).standard_normal((128, 128)) for place in (0, 1))
+        )
+        for rank in range(4)
+    ]
+    gradients = [gradient.map(np.float32) for gradient in gradients]
+    instances = make_instances(reducer.fitted(gradients, 0), len(gradients))
+    most = 0
+    for step in range(5):
+        run_group(instances, gradients, step=step)
+        most = max(most, kept(instances[1].state(), left_out))
+    assert most / gradients[0].size == pytest.approx(reducer.traits.state_bytes, abs=0.6)
 
 
 def test_wrappers_nest():

@@ -7,8 +7,9 @@ import pytest
 
 import s2sim
 from s2sim.errors import OptionError
+from s2sim.experiment.scenario.reducers import ReducerSpec
 from s2sim.gradients.gradient import Gradient, RowSparse
-from s2sim.reducers.registry import make_reducer
+from s2sim.reducers.registry import make_reducer, with_feedback
 from s2sim.reducers.run import run_reducer
 from s2sim.reducers.script import Post, Work, chunk_bounds, recording_bytes, ring_bytes
 from s2sim.reducers.shared.gathered import flat_vector
@@ -207,3 +208,9 @@ def test_a_run_of_zero_plus_plus():
     assert sharded == pytest.approx(coded, rel=5e-3)
     # Gradients of gpt2 are held in four bytes.
     assert replicated - sharded == pytest.approx(4 * elements * 15 / 16, rel=5e-3)
+
+
+def test_its_rounding_leaves_no_residual_unless_asked_for():
+    reducer = make_reducer("qgz")
+    assert ReducerSpec("qgz", reducer).timed is with_feedback(reducer) is reducer
+    assert make_reducer("qgz:ef=true").traits.feedback == "own"

@@ -1,5 +1,6 @@
 """Scaled scripts of buckets against those of gradients that are as large, for every reducer there is."""
 
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,7 +14,7 @@ from s2sim.gradients.gradient import Gradient, RowSparse
 from s2sim.gradients.models import ModelLayer
 from s2sim.reducers.registry import make_reducer, reducer_names
 from s2sim.reducers.run import run_reducer
-from s2sim.reducers.script import Work
+from s2sim.reducers.script import Work, payload_bytes
 from s2sim.simulation.bucketing.policy import Bucket
 
 pytestmark = pytest.mark.filterwarnings("ignore::s2sim.errors.S2SimWarning")
@@ -87,7 +88,7 @@ def compare(text, layers, buckets, small, large, within):
             assert ours[what] == pytest.approx(size, rel=within, abs=100), what
 
 
-# Parameters by the values of the copies; and fragments in the order of the model's layers.
+# Parameters by the values of the copies; and fragments in the order of the model's layers. Each has a test of its own.
 CHOOSES = ("l-greco", "streaming-diloco")
 
 
@@ -119,6 +120,21 @@ def test_fragments_of_a_model_grow_each_by_itself(monkeypatch):
     own = [found.exchange[0].recording.calls[place].elements[0] for place in range(3)]
     # Copies have whole rows: few of a small layer.
     assert sorted(own) == pytest.approx(sorted(sizes), rel=CHANCE)
+
+
+def test_parameters_of_a_model_are_chosen_once_and_at_its_size(monkeypatch):
+    monkeypatch.setattr(scaling, "DENSE_ELEMENTS", ELEMENTS * RANKS)
+    layers = [ModelLayer(name, shape, sparse=False) for name, shape in LAYERS.items()]
+    whole = (Bucket(tuple(range(len(LAYERS)))),)
+    reducers = [ReducerSpec(text, make_reducer(text)) for text in ("l-greco", "powersgd:rank=4")]
+    (found, usual), _ = record_buckets(reducers, dense(*SMALL.items()), layers, whole, seed=0)
+    own = dense(*reversed(LAYERS.items()))
+    direct = run_reducer(replace(reducers[0], reducer=found.reducer).timed, own).recording
+    assert [call.label for call in found.recording.calls] == [call.label for call in direct.calls]
+    sent, same, most = (payload_bytes(each)[0] for each in (found.recording, direct, usual.recording))
+    # Layers with unlike parameters grow together.
+    assert sent == pytest.approx(same, rel=NOISE)
+    assert sent <= most
 
 
 @pytest.mark.parametrize("text", [*by_bucket(reducer_names()), *MORE])

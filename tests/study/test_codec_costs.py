@@ -121,6 +121,9 @@ def test_every_reducer_has_an_implementation_and_names_differ():
     )
     assert (own.operations, shared.operations) == (24, 16)
     assert implementation_of(make_reducer("spardl")).operations == 24
+    # Blocks and single elements are both of code that was read.
+    block = implementation_of(make_reducer("random-block:density=0.01"))
+    assert (block.operations, "RandomSparseBlockReducer" in block.origin) == (17, True)
 
 
 def test_the_screen_says_what_codecs_cost(capsys):

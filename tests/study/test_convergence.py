@@ -3,10 +3,12 @@
 import errno
 from dataclasses import replace
 from math import sqrt
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
+from s2sim.claims.training_outcomes import TrainingOutcome, judge_loss
 from s2sim.errors import OptionError, S2SimError
 from s2sim.topology.shape import HourlyCost
 from s2sim.training.curve import (
@@ -28,8 +30,8 @@ SPEC = TrainSpec("fat-tree", model="cnn")
 
 
 class Found:
-    def __init__(self, loss, accuracy):
-        self.loss, self.accuracy = loss, accuracy
+    def __init__(self, loss, accuracy, items=None):
+        self.loss, self.accuracy, self.items = loss, accuracy, items
 
 
 def curve(losses, *, every=10, step_s=0.5, step_bytes=100, reducer="dense", seed=0, stopped=None):
@@ -93,6 +95,23 @@ def test_an_interval_is_students():
     assert found.high - found.mean == pytest.approx(4.302653 / sqrt(3), rel=1e-6)
     assert t_interval([4.0]) == Interval(4.0, None, None, 1)
     assert t_interval([]) is None
+
+
+def test_seeds_that_agree_to_an_item_do_not_show_that_nothing_is_lost():
+    def lost(right, items):
+        curves = {}
+        for name, counts in (("dense", [177] * len(right)), ("sbc", right)):
+            histories = [CurveHistory() for _ in counts]
+            for history, count in zip(histories, counts, strict=True):
+                history.add_evaluation(Found(1.0, count / items, items))
+            curves[name] = [history.curve(name, seed) for seed, history in enumerate(histories)]
+        rows = dict.fromkeys(curves, SimpleNamespace(stopped=()))
+        return TrainingOutcome(None, "", rows, curves).points_lost("sbc")
+
+    # An item of 180 is .6 points, and two seeds that agree may each be off by a rounding to it.
+    assert judge_loss(lost([177, 177], 180), 1) == judge_loss(lost([176, 176], 180), 1) == "not testable"
+    assert judge_loss(lost([177] * 5, 180), 1) == judge_loss(lost([177, 177], 1800), 1) == "reproduced"
+    assert judge_loss(lost([150, 150], 180), 1) == "not reproduced"
 
 
 def test_ratios_are_of_pairs():

@@ -1,15 +1,20 @@
 """Whole iterations in a run: what they rest on, what they compare, and what cannot be asked for."""
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 import s2sim
 from s2sim.errors import OptionError, S2SimError
 from s2sim.experiment.lower_bounds import iteration_bound_s
+from s2sim.experiment.notes import _memory_note
 from s2sim.experiment.prediction import execute, record
 from s2sim.experiment.run import resolve_checked
-from s2sim.experiment.scenario.reducers import resolve_run
+from s2sim.experiment.scenario.reducers import ReducerSpec, resolve_run
 from s2sim.experiment.spec import RunSpec
+from s2sim.reducers.registry import make_reducer
 
 SMALL = "synthetic:rows=400,width=8,density=0.05"
 REDUCERS = ("fp16", "topk:density=0.01")
@@ -280,3 +285,27 @@ def test_what_a_fault_did_is_told_of_iterations_and_not_of_the_phase():
 def test_one_worker_has_nobody_to_exchange_with():
     for row in run("dgx-a100", 1, reducers=("fp16",), profile="vgg-16").rows:
         assert row.iteration.exposed_communication == row.iteration.hidden_communication == 0
+
+
+def test_states_that_reducers_keep_are_counted_and_named():
+    scenario = resolve_run(RunSpec("dgx-h100", (8,), profile="gpt2", reducers=("fp16",)))
+    elements = scenario.training.profile.parameters
+
+    def ran(text):
+        spec = ReducerSpec(text, make_reducer(text))
+        work = scenario.training.on_ranks(scenario.timer(8), "fp32", scenario.gpu, spec.timed.traits)
+        return spec, SimpleNamespace(rank_work=work)
+
+    each = {"dense": 16, "topk": 20, "topk:ef=false": 16, "dgc": 24, "onebit-adam": 20, "demo": 12, "diloco": 24}
+    kept = {text: ran(text)[1].rank_work.state_bytes / elements for text in each}
+    assert kept == each
+
+    def said(bytes_each):
+        gpu = replace(scenario.gpu, memory_bytes=bytes_each)
+        small = replace(scenario, machines=replace(scenario.machines, gpu=gpu))
+        return _memory_note(small, [ran("dense"), ran("topk"), ran("dgc")])
+
+    assert said(24 * elements) == []
+    assert "does not fit with dgc: what these keep, float32" in said(20 * elements)[0]
+    assert "does not fit with topk, dgc: what these keep, float32" in said(16 * elements)[0]
+    assert "does not fit: float32 parameters, gradients and optimizer states of gpt2 take 1.991 GB" in said(elements)[0]

@@ -153,7 +153,7 @@ def _speed_claims(whole: dict[str, Times]) -> tuple[paper.Claim, ...]:
     }
     figures = {"models": ", ".join(whole), "ranges": ranges, "first": FIRST, "at_first": at_first}
     return tuple(
-        _TEXTS.claim(key, paper.judge_in_range(ours, _SPEEDUP), ours=bounds(ours), **figures)
+        _TEXTS.claim(key, paper.judge_within(max(ours), _SPEEDUP), ours=bounds(ours), **figures)
         for key, ours in claimed.items()
     )
 

@@ -23,7 +23,7 @@ from s2sim.gradients.models import LayerGroup, LayerTable, Model, PublishedCount
 from s2sim.profiles.profile import VALUE_BYTES, ComputeProfile
 from s2sim.profiles.read import PROCESSORS, ProfileSource, RecordedJob, open_profile, profile_names
 from s2sim.profiles.sharding import ShardedCompute, layer_blocks, shard_profile
-from s2sim.reducers.rank import GradientDtype
+from s2sim.reducers.rank import GradientDtype, Traits
 from s2sim.seeds import named_generator
 from s2sim.simulation.accounting import LEAST_PERIODS, IterationSettings
 from s2sim.simulation.bucketing.policy import Bucket, Discipline, ReadyTensors, make_discipline
@@ -138,7 +138,8 @@ class RankWork:
 
     compute: Compute
     gathers: ParameterGathers
-    state_bytes: int  # Of parameters, gradients and optimizer states, of float32 parameters, without activations
+    # Of parameters, gradients, optimizer states and what a reducer keeps, of float32 parameters, without activations
+    state_bytes: int
     shards: int  # Ranks that divide the states
 
 
@@ -239,19 +240,24 @@ class TrainingIteration:
 
         return self.discipline.buckets(self.ready_tensors(held), exchange_ps)
 
-    def on_ranks(self, timer: Timer, held: GradientDtype, gpu: Gpu) -> RankWork:
+    def on_ranks(self, timer: Timer, held: GradientDtype, gpu: Gpu, reducer: Traits | None = None) -> RankWork:
         """Return what one of the timer's ranks computes, gathers and holds, of gradients of a dtype.
 
         A rank that holds shards copies between tensors and buffers of collectives, and its optimizer works on its
-        shard alone.
+        shard alone. What a ``reducer`` keeps is of the gradient that the rank computes, and whole.
         """
         ready, compute, discipline = self.ready_tensors(held), self.compute, self.discipline
         parameters = int(ready.elements.sum())
         # Where the profile's file has the optimizer's time alone it is taken to be Adam's.
         states = 4 if self.source.file.optimizer.rule == "sgd-momentum" else 8
+        carried_bytes = 0
+        if reducer is not None:
+            # An optimizer within takes the place of the profile's.
+            states = 0 if reducer.estimates == "update" else states
+            carried_bytes = parameters * reducer.state_bytes
         kept_bytes, gradient_bytes = parameters * (VALUE_BYTES["fp32"] + states), parameters * VALUE_BYTES[held]
         if not isinstance(discipline, ShardedDiscipline):
-            return RankWork(compute, ParameterGathers(), kept_bytes + gradient_bytes, 1)
+            return RankWork(compute, ParameterGathers(), kept_bytes + gradient_bytes + carried_bytes, 1)
         nodes = [0] * timer.workers if timer.cluster.workers != timer.workers else timer.cluster.node_of_rank.tolist()
         buckets = self.buckets(timer, held)
         shards = max(map(len, discipline.groups(nodes)), default=timer.workers)
@@ -273,7 +279,8 @@ class TrainingIteration:
             * self.value_bytes
             # Gradients that are exchanged after several mini-batches are whole until then.
             - (-kept_bytes // shards)
-            - (-gradient_bytes // (shards if self.accumulate == 1 else 1)),
+            - (-gradient_bytes // (shards if self.accumulate == 1 else 1))
+            + carried_bytes,
             shards,
         )
 

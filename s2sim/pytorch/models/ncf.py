@@ -127,7 +127,7 @@ class Ncf(task.ModelSettings):
             wanted[:, 0] = 1
             loss = torch.nn.functional.binary_cross_entropy_with_logits(among, wanted)
             before = (found[:, 1:] >= found[:, :1]).sum(dim=1)
-            return task.Evaluation(float(loss), float((before < _HITS).double().mean()))
+            return task.Evaluation(float(loss), float((before < _HITS).double().mean()), len(before))
 
     def _batch(
         self, interactions: task.Interactions, observed: Ints, chosen: Ints, generator: np.random.Generator

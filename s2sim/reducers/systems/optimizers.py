@@ -226,7 +226,8 @@ class DiLoCo(Reducer):
         """Move, exchange the fragment whose turn it is, and go on from what has come of an earlier one."""
         layers = list(gradient.layers)
         if self.moved is None:
-            self.moved, self.b, self.outer = ([np.zeros(layer.size, np.float32) for layer in layers] for _ in range(3))
+            self.moved, self.b = ([np.zeros(layer.size, np.float32) for layer in layers] for _ in range(2))
+            self.outer = [np.zeros(0, np.float32) for _ in layers]
         moved, b, outer = self.moved, self.b or [], self.outer or []
         rate, momentum, mix = map(np.float32, (self.rate, self.momentum, self.mix))
         fragments = range(min(self.fragments, len(layers)))
@@ -250,14 +251,14 @@ class DiLoCo(Reducer):
             for place in own if ends else ():
                 vector = outer[place] + mix * (moved[place] - outer[place]) - before[place]
                 layers[place] = vector.reshape(layers[place].shape)
-                moved[place] = mix * (moved[place] - outer[place])
+                moved[place], outer[place] = mix * (moved[place] - outer[place]), np.zeros(0, np.float32)
                 rank.work(cost.add(len(moved[place])))
         return Reduced.of_step(Gradient(gradient.names, tuple(layers)))
 
     def _exchange(self) -> Reducer:
         if self.wire in ("e4m3", "e2m1", "e3m0"):
             return dense.BlockScaled(form=self.wire)
-        return dense.Dense(dtype=None if self.wire == "fp32" else "bf16").with_dtype(self.held)
+        return dense.Dense(dtype="bf16" if self.wire == "bf16" else "fp32")
 
 
 @dataclass(slots=True)

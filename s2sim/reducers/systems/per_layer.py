@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from fnmatch import fnmatchcase
 from glob import escape
-from math import lcm
+from math import ceil, lcm
 from typing import Any, ClassVar, Literal, Self, cast
 
 import numpy as np
@@ -117,6 +117,7 @@ class PerLayer(Reducer):
             estimates=next((name for name in ("weights", "shards", "sign", "update") if name in estimates), "mean"),
             feedback=next((name for name in ("needed", "own") if name in feedback), "no"),
             adds_up=all(traits.adds_up for traits in each),
+            state_bytes=max(traits.state_bytes for traits in each),
             scope="gradient" if any(traits.scope == "gradient" for traits in each) else "bucket",
         )
 
@@ -275,7 +276,9 @@ class LGreCo(Reducer):
     an abstract was read; read in the authors' github.com/LGrCo/L-GreCo. Once in ``every`` steps rank 0 compresses each
     layer of its gradient with each parameter, and tells all which of them have the fewest bytes with L2 norms of what
     is lost that add up to ``alpha`` times (1 there) those of the usual one at most. Layers whose parameter stays keep
-    their state. The code takes the sum of 10 gradients, and has PowerSGD; densities and bits are our choice.
+    their state. The code takes the sum of 10 gradients, and has PowerSGD; densities and bits are our choice. A row has
+    the parameters that suit its gradients, at the size that layers are scaled to, and each step an ``every``-th of the
+    work of choosing.
     """
 
     compresses_all = True
@@ -286,6 +289,13 @@ class LGreCo(Reducer):
 
     names: list[str] = field(init=False, repr=False, default_factory=list)  # Of the layers
     chosen: list[float] = field(init=False, repr=False, default_factory=list)  # Their parameters
+    # By layer: its elements where this one is a small copy, and the parameter to begin with
+    elements: Mapping[str, int] = field(
+        init=False, repr=False, compare=False, default_factory=dict, metadata={"fitted": True}
+    )
+    first: Mapping[str, float] = field(
+        init=False, repr=False, compare=False, default_factory=dict, metadata={"fitted": True}
+    )
     inner: PerLayer = field(init=False, repr=False, compare=False, default_factory=PerLayer)
 
     @property
@@ -297,26 +307,46 @@ class LGreCo(Reducer):
     def least_side(self) -> int:
         return int(max(_FAMILIES[self.of][1])) if self.of == "powersgd" else 0
 
+    def sized(self, elements: Mapping[str, int]) -> Self:
+        return self.variant(elements=dict(elements))
+
+    def fitted(self, gradients: Sequence[Gradient], seed: int) -> Self:
+        return self.variant(first=dict(zip(gradients[0].names, self._choose(gradients[0]), strict=True)))
+
     def reduce(self, rank: Rank, gradient: Gradient) -> Program:
-        make, parameters, usual = _FAMILIES[self.of]
-        if gradient.layers and (not self.chosen or (rank.step and rank.step % self.every == 0)):
-            found = None
+        if gradient.layers:
+            names = list(gradient.names)
+            if not self.chosen and self.first.keys() >= {*names}:
+                self._take(names, [self.first[name] for name in names])
+            elif not self.chosen or (rank.step and rank.step % self.every == 0):
+                found = np.array(self._choose(gradient)) if rank.index == 0 else None
+                if rank.index == 0:
+                    rank.synchronise()
+                told = yield from rank.broadcast(found, root=0, label="parameters")
+                self._take(names, told.tolist())
             if rank.index == 0:
-                layers = [select_layers(gradient, [index]) for index in range(len(gradient.layers))]
-                tried = [make(each).with_dtype(self.held) for each in parameters]
-                ran = [[_lost_and_sent(each.fresh(), layer) for each in tried] for layer in layers]
-                errors, sizes = np.moveaxis(np.array(ran), 2, 0)
-                places = fewest_bytes(errors, sizes, self.alpha * float(errors[:, usual].sum()))
-                # Rounded up, the errors of the usual choice may be above a budget that they are within.
-                own = sizes[:, usual].sum() if self.alpha >= 1 else np.inf
-                if not places or sizes[np.arange(len(layers)), places].sum() > own:
-                    places = [usual] * len(layers)
-                found = np.array([parameters[place] for place in places])
-                rank.work(gpu_cost.encode_values(len(parameters) * gradient.size, 0))
-                rank.synchronise()
-            told = yield from rank.broadcast(found, root=0, label="parameters")
-            self._take(list(gradient.names), told.tolist())
+                tried = len(_FAMILIES[self.of][1]) * gradient.size
+                rank.work(gpu_cost.encode_values(ceil(tried / self.every), 0))
         return (yield from self.inner.reduce(rank, gradient))
+
+    def _choose(self, gradient: Gradient) -> list[float]:
+        """Return the parameter of each layer by what a rank's gradient loses and sends with each."""
+        if not gradient.layers:
+            return []
+        make, parameters, usual = _FAMILIES[self.of]
+        layers = [select_layers(gradient, [index]) for index in range(len(gradient.layers))]
+        tried = [make(each).with_dtype(self.held) for each in parameters]
+        ran = [[_lost_and_sent(each.fresh(), layer) for each in tried] for layer in layers]
+        errors, sizes = np.moveaxis(np.array(ran), 2, 0)
+        # A layer of so many times the elements has so many times the squares, and bytes by its sides or its elements.
+        times = np.array([self.elements.get(name, own.size) / max(own.size, 1) for name, own in gradient])[:, None]
+        errors, sizes = errors * np.sqrt(times), sizes * (np.sqrt(times) if self.least_side else times)
+        places = fewest_bytes(errors, sizes, self.alpha * float(errors[:, usual].sum()))
+        # Rounded up, the errors of the usual choice may be above a budget that they are within.
+        own_bytes = sizes[:, usual].sum() if self.alpha >= 1 else np.inf
+        if not places or sizes[np.arange(len(layers)), places].sum() > own_bytes:
+            places = [usual] * len(layers)
+        return [parameters[place] for place in places]
 
     def _take(self, names: list[str], chosen: list[float]) -> None:
         make, old = _FAMILIES[self.of][0], self.inner.parts

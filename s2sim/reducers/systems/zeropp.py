@@ -30,6 +30,7 @@ class QgZ(Reducer):
     their sums, quantised again, to these. An element is a multiple from -2^(b-1) to 2^(b-1) - 1 of the block's largest
     magnitude over 2^(b-1). Unlike here, DeepSpeed's blocks have as many elements as the shorter side of a matrix, sums
     are taken in half precision, and vectors are not quantised. The means are gathered unless ranks keep shards of them.
+    No residual of the rounding is kept.
     """
 
     compresses_all = True

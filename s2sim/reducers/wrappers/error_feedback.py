@@ -9,6 +9,7 @@ import numpy as np
 from s2sim.errors import OptionError
 from s2sim.gradients.gradient import Gradient, Layer, RowSparse, add, stored, subtract, to_dense
 from s2sim.reducers import gpu_cost as cost
+from s2sim.reducers.gpu_cost import VALUE_BYTES
 from s2sim.reducers.rank import Conserves, Program, Rank, Reduced, Traits, Waits
 from s2sim.reducers.wrappers.wrapper import Wrapper
 
@@ -21,6 +22,7 @@ class Feedback(Wrapper):
     conserves: ClassVar[Conserves] = "sum"  # See `Traits`
     of_sums: ClassVar[bool] = True  # Whether sums that are encoded again have residuals too
     corrects_delay: ClassVar[bool] = False  # Whether it corrects how feedback delays momentum
+    state_bytes: ClassVar[int] = VALUE_BYTES  # See `Traits`
     # What this rank still holds back; None before the first step
     residual: Gradient | None = field(init=False, repr=False, default=None)
 
@@ -75,7 +77,13 @@ class Feedback(Wrapper):
     @property
     def traits(self) -> Traits:
         inner = self.inner.traits
-        return replace(inner, summary=f"{inner.summary}; with {self.adds}", feedback="own", conserves=self.conserves)
+        return replace(
+            inner,
+            summary=f"{inner.summary}; with {self.adds}",
+            feedback="own",
+            conserves=self.conserves,
+            state_bytes=inner.state_bytes + self.state_bytes,
+        )
 
 
 @dataclass(slots=True)
@@ -90,6 +98,7 @@ class EF21(Feedback):
 
     key = "ef"
     adds = "EF21"
+    state_bytes = 2 * VALUE_BYTES  # g_i and g
     conserves = "gradient"
     of_sums = False
     ef: Literal["ef21"] = "ef21"
@@ -198,6 +207,7 @@ class GlobalMomentum(Feedback):
 
     key = "gmc"
     adds = "global momentum"
+    state_bytes = 2 * VALUE_BYTES
     conserves = "nothing"
     corrects_delay = True
     intervals: ClassVar = {"gmc": "(0, 1)"}
@@ -231,6 +241,7 @@ class MomentumCorrection(Feedback):
 
     key = "momentum"
     adds = "momentum correction"
+    state_bytes = 2 * VALUE_BYTES
     conserves = "nothing"
     corrects_delay = True
     intervals: ClassVar = {"momentum": "(0, 1)", "clip": "(0, inf)"}

@@ -91,6 +91,7 @@ class LocalSteps(Wrapper):
             rounds_only=False,
             estimates="weights" if inner.estimates == "mean" else inner.estimates,
             formula=f"({inner.formula})/{self.h}" if inner.formula else "",
+            state_bytes=inner.state_bytes + cost.VALUE_BYTES,
         )
 
 
