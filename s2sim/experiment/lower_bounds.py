@@ -12,6 +12,7 @@ from s2sim.collectives.timing.timer import Timer
 from s2sim.experiment.execute import ExecutedRecording
 from s2sim.libraries.lowering import LoweredCall, merge_into_launch
 from s2sim.reducers.script import AwaitGradient, Post, Recording, Script, Wait
+from s2sim.simulation.bucketing.sharded import Gather
 from s2sim.simulation.plan import Plan, make_plan
 from s2sim.tables import group_by
 from s2sim.topology.cluster import Cluster
@@ -122,7 +123,15 @@ def iteration_bound_s(executed: ExecutedRecording) -> float:
         calls = [plan.lowered[call] for call in _calls_of_phase(leaving.recording)]
         chain_s = crossing_s(calls) / leaving.recording.steps
         found.append(before_s + ready_s + chain_s + optimizer_s if settings.waits_for_all else chain_s)
-    if gathers := work.gathers.in_order(settings.accumulate):
+    longest_s = max(found)
+
+    def gathers_s(gathers: Iterable[Gather]) -> float:
         plans = [make_plan(gather.exchange.recording, scenario.library) for gather in gathers]
-        found.append(crossing_s(lowered for plan in plans for lowered in plan.lowered) + optimizer_s)
+        return crossing_s(lowered for plan in plans for lowered in plan.lowered)
+
+    found.append(gathers_s(work.gathers.in_order(settings.accumulate)) + optimizer_s)
+    if work.gathers.after_step:
+        # They follow the optimizer, and the next forward waits for them.
+        sent.clear()
+        found.append(longest_s + gathers_s(work.gathers.after_step))
     return max(found)

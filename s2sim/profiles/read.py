@@ -142,12 +142,15 @@ class ProfileSource:
         if file.efficiency is not None:
             # Of the catalogue, also where another is asked for.
             own = gpu if gpu is not None and gpu.name == file.gpu else self.gpu
+            on = gpu or own
             stated = float(file.efficiency.value) * relative_efficiency(precision, file.precision)
+            # Libraries reach no more of the peak of float32.
+            most = stated if precision == file.precision else on.flops_efficiency or stated
             return computed_profile(
                 self.model,
-                gpu or own,
+                on,
                 batch,
-                stated if options.efficiency is None else options.efficiency,
+                min(stated, most) if options.efficiency is None else options.efficiency,
                 precision=precision,
                 rule=file.optimizer.rule or "sgd-momentum",
                 name=self.name,

@@ -1,7 +1,7 @@
 """What one rank computes of a model that tensor- and pipeline-parallel ranks share out."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
 
@@ -114,11 +114,24 @@ def shard_profile(
         pipeline_ps=pass_ps,
         idle_ps=(mini_batches + pp - 1) * max(stages_ps) - mini_batches * stages_ps[0],
         stages_ps=tuple(stages_ps),
-        unmodelled=""
-        if tp * pp == 1 or (sizes is not None and sizes.tokens is not None)
-        else f"what {' and '.join(between)} send each other is left out: the profile {profile.name} does not tell how "
-        "many values its layers pass on",
+        unmodelled="; ".join(_left_out(profile, between, sizes, pp)),
     )
+
+
+def _left_out(
+    profile: ComputeProfile, between: Sequence[str], sizes: TransformerShape | None, pp: int
+) -> Iterator[str]:
+    if between and (sizes is None or sizes.tokens is None):
+        yield (
+            f"what {' and '.join(between)} send each other is left out: the profile {profile.name} does not tell how "
+            "many values its layers pass on"
+        )
+    table = max(profile.tensors, key=lambda tensor: tensor.size)
+    if pp > 1 and not _LAYER.match(table.name) and [each.size for each in profile.tensors].count(table.size) == 1:
+        yield (
+            f"if {table.name} is that of the head too, the first and the last stage all-reduce its gradient, of any "
+            "reducer uncompressed, which is left out"
+        )
 
 
 def layer_blocks(names: Sequence[str]) -> Ints:

@@ -84,6 +84,7 @@ class SkewedCommunicator:
     ordered: set[int] = field(default_factory=set)
     launches: list[Launch] = field(default_factory=list)
     completed: list[CompletedCalls] = field(default_factory=list)
+    begun_ps: int = 0  # When the last rank took part in the last calls so far
     _passages: dict[int, tuple[Schedule, CriticalPath | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -102,7 +103,9 @@ class SkewedCommunicator:
         """Let all ranks take part in the launches of some calls now, each at its own time."""
         lowered = [self.plan.lowered[call] for call in calls]
         free_ps = [int(rank.env.now) for rank in self.of_rank]
-        begun_ps = max(free_ps)
+        # What is queued behind a launch that waits for its last rank is not in flight yet.
+        posted_ps = max(self.begun_ps, *(rank.posted_ps.pop(call) for rank in self.of_rank for call in calls))
+        self.begun_ps = max(free_ps)
         parts: list[tuple[TimedSchedule, bool, list[int], list[int]]] = []
         for steps in zip(*(each.steps for each in lowered), strict=True):
             start_ps = self._after_work_ps(free_ps, (step.before for step in steps))
@@ -112,8 +115,7 @@ class SkewedCommunicator:
             self.launches.append(Launch(launch_parts, timed, (), max(start_ps), max(free_ps)))
             parts.append((timed, steps[0].what != SIZE_EXCHANGE, start_ps, free_ps))
         over_ps = self._after_work_ps(free_ps, (each.after for each in lowered))
-        # What is queued behind a launch that waits for its last rank is not in flight yet.
-        self.completed.append(CompletedCalls(calls, begun_ps, max(over_ps)))
+        self.completed.append(CompletedCalls(calls, posted_ps, max(over_ps)))
         for number, rank in enumerate(self.of_rank):
             own = [(timed, releases, start_ps[number], end_ps[number]) for timed, releases, start_ps, end_ps in parts]
             rank.take_part(calls, own, over_ps[number])
@@ -147,7 +149,7 @@ class RankCommunicator:
     factor: float
     env: simpy.Environment = field(default_factory=simpy.Environment)
     ended_ps: dict[int, int] = field(default_factory=dict)
-    posted: set[int] = field(default_factory=set)
+    posted_ps: dict[int, int] = field(default_factory=dict)
     chosen: tuple[int, ...] = ()
     _ready: list[int] = field(default_factory=list)
     _queue: list[list[int]] = field(default_factory=list)
@@ -167,7 +169,7 @@ class RankCommunicator:
 
     def _take_ready(self) -> None:
         ready, self._ready = self._ready, []
-        self.posted.update(ready)
+        self.posted_ps.update(dict.fromkeys(ready, int(self.env.now)))
         plan, priorities = self.shared.plan, self.shared.priorities
         together_by: dict[Hashable, list[int]] = {}
         for call in ready:
@@ -192,7 +194,7 @@ class RankCommunicator:
         with suppress(simpy.core.EmptySchedule):
             while not self.chosen:
                 step()
-            while not self.posted.issuperset(calls):
+            while not self.posted_ps.keys() >= set(calls):
                 step()
             return True
         return False
