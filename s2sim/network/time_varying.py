@@ -226,7 +226,7 @@ class TimeVaryingNetwork(FluidNetwork):
         for sent in self._waiting():
             np.subtract.at(carried, sent.routes, sent.sizes_bytes)
         numbers = np.flatnonzero(carried > _ROUNDING_BYTES)
-        return self.known.take(numbers), *self._joined(numbers), carried[numbers]
+        return self.known.routes.take(numbers), *self._joined(numbers), carried[numbers]
 
     def _joined(self, numbers: Ints) -> Ints:
         """Return the ranks at both ends of routes, int64 of shape (2, routes)."""
@@ -255,7 +255,7 @@ class TimeVaryingNetwork(FluidNetwork):
             return
         requested = np.unique(numbers)
         taken = self._instead[requested]
-        hit = self.known.crossing(taken, np.flatnonzero(self._dead))
+        hit = self.known.routes.take(taken).crossing(self._dead)
         if not hit.any():
             return
         requested, taken = requested[hit], taken[hit]
@@ -264,7 +264,8 @@ class TimeVaryingNetwork(FluidNetwork):
                 crossing = self.known.crossing(taken, change.links)
                 change.numbers.update(requested[crossing].tolist(), taken[crossing].tolist())
         (src, dst), why = self._joined(taken), " and ".join(self._why)
-        new = self.add_routes(reroute(self._router, self.known.take(taken), self._dead, pairs=(src, dst), why=why))
+        routes = self.known.routes.take(taken)
+        new = self.add_routes(reroute(self._router, routes, self._dead, pairs=(src, dst), why=why))
         self.join(new, src, dst)
         self._instead[requested] = new
         self._instead[taken] = new

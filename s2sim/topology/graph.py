@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from s2sim.arrays import Floats, Ints, Mask
 from s2sim.errors import TopologyError
 from s2sim.seeds import splitmix64
+from s2sim.units import PS_PER_S
 
 # A cluster of this size takes 1.2 GB and five seconds.
 _MAX_LINKS = 10_000_000
@@ -141,6 +142,17 @@ class Routes:
             return np.zeros(0)
         return np.minimum.reduceat(capacity[self.links] / self.weights, self.offsets[:-1])
 
+    def fastest(self, capacity: Floats) -> Floats:
+        """Return the rate of each transfer alone in bytes per picosecond, the unit of ``capacity``, with its limit."""
+        alone = self.narrowest(capacity)
+        return alone if self.limit_Bps is None else np.minimum(alone, self.limit_Bps / PS_PER_S)
+
+    def crossing(self, marked: Mask) -> Mask:
+        """Return a mask of the transfers that cross any of the marked links, bool of shape (m,)."""
+        if not len(self.latency_ps):
+            return np.zeros(0, np.bool_)
+        return np.asarray(np.logical_or.reduceat(marked[self.links], self.offsets[:-1]), np.bool_)
+
     def with_limits_as_links(self, first: int) -> "tuple[Routes, Floats]":
         """Return the routes with every limit as a dedicated link, numbered from ``first``, and the rates of these."""
         if self.limit_Bps is None:
@@ -176,13 +188,18 @@ class Routes:
         )
 
 
+NO_ROUTES = Routes(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
+
+
 def concatenate_routes(parts: Sequence[Routes]) -> Routes:
-    """Return the routes of several sets of transfers, none of which has limits, one set after the other."""
+    """Return the routes of several sets of transfers, one set after the other."""
     lengths = np.concatenate([np.diff(part.offsets) for part in parts])
     links, weights, latency_ps = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("links", "weights", "latency_ps")
     )
-    return Routes(np.concatenate([[0], np.cumsum(lengths)]), links, weights, latency_ps)
+    limits_Bps = [np.full(len(each.latency_ps), np.inf) if each.limit_Bps is None else each.limit_Bps for each in parts]
+    limit_Bps = None if all(part.limit_Bps is None for part in parts) else np.concatenate(limits_Bps)
+    return Routes(np.concatenate([[0], np.cumsum(lengths)]), links, weights, latency_ps, limit_Bps)
 
 
 def gather_slices(starts: Ints, lengths: Ints) -> Ints:

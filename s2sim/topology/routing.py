@@ -24,9 +24,7 @@ def reroute(router: "Router", routes: graph.Routes, dead: Mask, *, pairs: tuple[
     split evenly); links inside nodes and interfaces have no substitute. Latency changes by the difference. ``pairs``
     are the ranks of each route, for messages.
     """
-    if not len(routes.latency_ps):
-        return routes
-    hit = np.flatnonzero(np.logical_or.reduceat(dead[routes.links], routes.offsets[:-1]))
+    hit = np.flatnonzero(routes.crossing(dead))
     if not len(hit):
         return routes
     if router.layout.shape.routing == "explicit":

@@ -188,8 +188,7 @@ def critical_path(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pat
         if crossings > _MAX_CROSSINGS:
             return None
         # The rate of each message without other traffic, in bytes per picosecond.
-        alone = found.narrowest(capacity)
-        limits[pattern.key] = alone if found.limit_Bps is None else np.minimum(alone, found.limit_Bps / PS_PER_S)
+        limits[pattern.key] = found.fastest(capacity)
         lengths = np.diff(found.offsets)
         senders = np.repeat(pattern.src[: pattern.messages], lengths)
         key, place = np.unique(found.links * schedule.places + senders, return_inverse=True)

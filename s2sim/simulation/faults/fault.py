@@ -127,9 +127,7 @@ def permanent_effects(
     for healthy, damaged, times in sent if damage else ():
         for number, (fault, links) in enumerate(damage):
             routes = healthy if fault.avoided else damaged
-            if len(routes.latency_ps):
-                crossing = np.logical_or.reduceat(links[routes.links], routes.offsets[:-1])
-                messages[number] += times * int(np.count_nonzero(crossing))
+            messages[number] += times * int(np.count_nonzero(routes.crossing(links)))
     effects = [fault.effect_on_messages(met) for (fault, _), met in zip(damage, messages, strict=True)]
     others = any(fault.sends for fault in faults)
     return [replace(effect, nothing=effect.nothing and not others) for effect in effects]
