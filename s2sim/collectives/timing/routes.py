@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
-from s2sim.collectives.schedules.schedule import Pattern, Schedule, TransferLegs
+from s2sim.collectives.schedules.schedule import Pattern, TransferLegs
 from s2sim.collectives.timing.library_profile import PatternCache, all_equal
 from s2sim.errors import TopologyError
-from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, concatenate_routes
 
@@ -228,31 +227,3 @@ class RouteTable:
             np.minimum.at(soonest_ps, place, np.repeat(routes.latency_ps, np.diff(routes.offsets)))
         load = np.bincount(place, routes.weights).astype(np.float64)
         return RouteSet(given, routes, limits_Bps, used, place, load, soonest_ps)
-
-
-class RouteNumbers:
-    """Numbers of the routes of a schedule's patterns in a network, each added once.
-
-    Parameters are as of `s2sim.collectives.timing.collective_run.ScheduleRun`.
-    """
-
-    def __init__(
-        self, network: Network, schedule: Schedule, cluster: Cluster, on_routes: OnRoutes | None, known: KnownRoutes
-    ) -> None:
-        self._network = network
-        self._by_sending = schedule.release == "sent"
-        self._cluster = cluster
-        self._on_routes = on_routes
-        self._known = known
-
-    def of(self, pattern: Pattern) -> tuple[Ints, Ints]:
-        """Return the numbers of a pattern's routes, and the latency after the bytes, both int64 of shape (m,)."""
-        key = self._by_sending, pattern.key
-        if key not in self._known:
-            routes = find_routes(self._cluster, pattern)
-            after_ps = routes.latency_ps if self._by_sending else np.zeros_like(routes.latency_ps)
-            numbers = self._network.add_routes(replace(routes, latency_ps=routes.latency_ps - after_ps))
-            self._known[key] = numbers, after_ps
-            if self._on_routes is not None:
-                self._on_routes(numbers, pattern.src[: len(numbers)], pattern.dst[: len(numbers)])
-        return self._known[key]
