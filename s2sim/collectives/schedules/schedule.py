@@ -63,20 +63,18 @@ class Pattern:
     def key(self) -> bytes:
         """A digest of the content: routes of equal patterns are computed once."""
         if self.part_of is not None:
-            whole, chosen = self.part_of
-            digest = blake2b(chosen.tobytes(), digest_size=16, key=whole.key)
+            key, parts = self.part_of[0].key, [self.part_of[1].tobytes()]
         else:
-            digest = blake2b(self.src.astype(np.int64).tobytes(), digest_size=16, key=b"switch" * self.through_switch)
-            digest.update(self.dst.astype(np.int64).tobytes())
-            digest.update(len(self.src).to_bytes(8, "little"))
+            key, count = b"switch" * self.through_switch, len(self.src).to_bytes(8, "little")
+            parts = [*(side.astype(np.int64).tobytes() for side in (self.src, self.dst)), count]
             if self.groups > 1:
-                digest.update(b"groups" + self.groups.to_bytes(8, "little"))
+                parts += [b"groups", self.groups.to_bytes(8, "little")]
             if self.legs is not None:
-                digest.update(b"".join(side.tobytes() for side in (self.legs.src, self.legs.dst)))
-                digest.update(repr((self.legs.share, self.legs.depth)).encode())
+                parts += [side.tobytes() for side in (self.legs.src, self.legs.dst)]
+                parts.append(repr((self.legs.share, self.legs.depth)).encode())
         if self.overheads is not None:
-            digest.update(self.overheads.key)
-        return digest.digest()
+            parts.append(self.overheads.key)
+        return blake2b(b"".join(parts), digest_size=16, key=key).digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -166,9 +164,8 @@ class CombinedRound:
     @cached_property
     def key(self) -> bytes:
         """A digest of the content except bytes."""
-        digest = blake2b(self.first.tobytes(), digest_size=16, key=self.round.pattern.key)
-        digest.update(self.line.tobytes() + self.times.to_bytes(8, "little"))
-        return digest.digest()
+        parts = self.first.tobytes(), self.line.tobytes(), self.times.to_bytes(8, "little")
+        return blake2b(b"".join(parts), digest_size=16, key=self.round.pattern.key).digest()
 
 
 @dataclass(frozen=True, eq=False)

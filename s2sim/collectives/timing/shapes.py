@@ -314,10 +314,8 @@ class KeptSchedules:
         return ends_ps
 
     def _sent_together_ps(self, routes: Routes, sizes_bytes: Floats, capacity: Floats) -> Ints:
-        digest = blake2b(digest_size=16)
-        for part in (routes.offsets, routes.links, routes.weights, sizes_bytes):
-            digest.update(part.tobytes())
-        key, limiting = digest.digest(), capacity[np.unique(routes.links)]
+        parts = (each.tobytes() for each in (routes.offsets, routes.links, routes.weights, sizes_bytes))
+        key, limiting = blake2b(b"".join(parts), digest_size=16).digest(), capacity[np.unique(routes.links)]
         if key in self._sent:
             slower, known_ps = self._sent[key]
             factor = limiting / slower
@@ -344,10 +342,9 @@ class KeptSchedules:
         way, pattern = self._ways.of(whole.round.pattern), whole.round.pattern
         sizes, size = np.unique(whole.round.bytes, return_inverse=True)
         latencies_ps, latency = np.unique(way.routes.latency_ps, return_inverse=True)
-        digest = blake2b(digest_size=16)
-        for part in (pattern.src, pattern.dst, whole.first, size, latency, way.limits_Bps):
-            digest.update(part.tobytes() + len(part).to_bytes(8, "little"))
-        key = digest.digest()
+        parts = pattern.src, pattern.dst, whole.first, size, latency, way.limits_Bps
+        held = b"".join(part.tobytes() + len(part).to_bytes(8, "little") for part in parts)
+        key = blake2b(held, digest_size=16).digest()
         if key not in self._alike:
             first = len(self._first)
             limits, number = np.unique(way.limits_Bps, return_inverse=True)
