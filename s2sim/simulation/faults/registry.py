@@ -43,9 +43,8 @@ class BackgroundFault(Fault):
 
     def act(self, network: TimeVaryingNetwork, cluster: Cluster, seed: int) -> ActiveFault:
         """Send for as long as the simulation lasts."""
-        traffic = BackgroundTraffic(
-            network, cluster, load=self.load, size_bytes=self.size.bytes, generator=named_generator(seed, self.text)
-        )
+        generator = named_generator(seed, self.text)
+        traffic = BackgroundTraffic(network, cluster, self.load, self.size.bytes, generator)
         network.env.process(traffic.run())
 
         def effect() -> Effect:
