@@ -87,7 +87,6 @@ class Communicators:
 
     env: simpy.Environment
     plan: Plan
-    ranks: int
     timer: Timer
     gpu: Gpu
     quiet: Callable[[], bool]
@@ -109,7 +108,7 @@ class Communicators:
         self._priorities = self.priorities or [0] * len(lowered)
         self.done = [self.env.event() for _ in lowered]
         self.released = [self.env.event() if each.blocks_host else None for each in lowered]
-        self.missing = [(not self.one_for_all and len(each.ranks)) or self.ranks for each in lowered]
+        self.missing = [(not self.one_for_all and len(each.ranks)) or self.timer.workers for each in lowered]
         self._queues: dict[tuple[int, ...], deque[_GroupProgram]] = {each.ranks: deque() for each in lowered}
         self._running = dict.fromkeys(self._queues, 0)
         members = [tuple(self.timer.members_of(ranks).tolist()) for ranks in self._queues]

@@ -153,7 +153,6 @@ class _IterationReplay:
         communicators = Communicators(
             self._env,
             plan,
-            self._timer.workers,
             self._timer,
             self._gpu,
             quiet=lambda: all(ranks.quiet for ranks in self._classes),

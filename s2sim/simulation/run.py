@@ -266,7 +266,6 @@ def replay(
     communicators = Communicators(
         env,
         plan,
-        recording.workers,
         timer,
         gpu,
         quiet=lambda: all(ranks.quiet for ranks in groups),
