@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Schedule, Stage
-from s2sim.collectives.timing.library_profile import LibraryProfile, all_equal
+from s2sim.collectives.timing.library_profile import LibraryProfile, RecentCache, all_equal
 from s2sim.collectives.timing.routes import RouteSet, RouteTable, independent_messages
 from s2sim.network.base import without_slack_links
 from s2sim.network.fluid import solve_batch_ps
@@ -298,7 +298,7 @@ class KeptSchedules:
         self._kept: dict[Hashable, Schedule] = {}
         self._profiles: dict[Hashable, tuple[str, tuple[LibraryProfile, ...]]] = {}
         self._shapes: dict[int, ScheduleShape] = {}
-        self._made: dict[Hashable, Schedule] = {}
+        self._made: RecentCache[Hashable, Schedule] = RecentCache(_IN_USE, lambda _: 1)
         self._sent: dict[bytes, tuple[Floats, Ints]] = {}
 
     def sent_ps(self, routes: Routes, sizes_bytes: Floats, capacity: Floats) -> Ints:
@@ -364,22 +364,15 @@ class KeptSchedules:
     def of(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
         """Return the schedule of a key as ``make`` returns it; the contents of its stage are made when read."""
         if key not in self._kept:
-            self._kept[key] = self._light(self._made_of(key, make), key, make)
+            self._kept[key] = self._light(self._made.of(key, make), key, make)
         return self._kept[key]
-
-    def _made_of(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
-        made = self._made.pop(key, None) or make()
-        while len(self._made) >= _IN_USE:
-            self._made.pop(next(iter(self._made)))
-        self._made[key] = made
-        return made
 
     def _light(self, schedule: Schedule, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
         if not schedule.stage.chain or not len(schedule.steps):
             return schedule
 
         def stage() -> Stage:
-            return self._made_of(key, make).stage
+            return self._made.of(key, make).stage
 
         volume = None if schedule.stage.volume is None else (lambda ranks: stage().traffic(ranks))
         # The first step tells whether switches reduce.
