@@ -269,8 +269,6 @@ def parallel_stage(fabric: Fabric, key: str, first: Ints, mask: Mask, width: int
 
 def parallel_stages(ways: Sequence[Sequence[RouteStage]]) -> list[RouteStage]:
     """Return routes with equal numbers of stages, each with an even part of every transfer, as one."""
-    if len(ways) == 1:
-        return list(ways[0])
     found = []
     for level in zip(*ways, strict=True):
         latency_ps = np.max([stage.latency_ps for stage in level], axis=0)
