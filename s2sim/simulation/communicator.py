@@ -191,16 +191,15 @@ class Communicators:
             routes = timed.times.routes if alone else None
             self.disturbance.running(timed.schedule, end, on_round, tuple(members.tolist()), alone=routes).start()
             return
-        if self.watcher is not None:
-            self._network = self._network or FluidNetwork(self.env, cluster.fabric, self.watcher.add_loads)
-            CollectiveRun(self._network, timed.schedule, cluster, end, on_round=on_round).start()
-            return
-        if alone:
+        if alone and self.watcher is None:
             call_after(self.env, timed.duration_ps, end)
             return
-        self._network = self._network or FluidNetwork(self.env, cluster.fabric)
+        on_loads, passing = (None, timed.times) if self.watcher is None else (self.watcher.add_loads, None)
+        network = self._network = self._network or FluidNetwork(self.env, cluster.fabric, on_loads)
         known = self._known_routes.setdefault(ranks, {})
-        CollectiveRun(self._network, timed.schedule, cluster, end, passing=timed.times, known_routes=known).start()
+        CollectiveRun(
+            network, timed.schedule, cluster, end, on_round=on_round, passing=passing, known_routes=known
+        ).start()
 
 
 def release_hosts(released: list[simpy.Event | None], calls: Sequence[int]) -> None:
