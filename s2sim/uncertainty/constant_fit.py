@@ -197,15 +197,11 @@ class TermModel:
 
 def candidate_of(timed: TimedSchedule, cluster: Cluster, library: str = "", in_a_row: int = 1) -> CandidateSchedule:
     """Return a schedule's time over ``in_a_row`` as terms of constants, of a library by `qualified_name`."""
-    return CandidateSchedule(
-        tuple(
-            (
-                term.ps / in_a_row,
-                tuple((qualified_name(library, name) if library else name, power) for name, power in term.constants),
-            )
-            for term in schedule_terms(timed, cluster)
-        )
-    )
+    parts = []
+    for term in schedule_terms(timed, cluster):
+        named = ((qualified_name(library, name) if library else name, power) for name, power in term.constants)
+        parts.append((term.ps / in_a_row, tuple(named)))
+    return CandidateSchedule(tuple(parts))
 
 
 # Errors above it count by their size, not by their square: a mechanism that is missing must not bend constants.
