@@ -5,12 +5,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats, Ints, Mask
+from s2sim.arrays import Floats, Ints, LazySequence, Mask
 from s2sim.errors import TopologyError
 from s2sim.seeds import splitmix64
 from s2sim.units import PS_PER_S
@@ -58,24 +57,6 @@ class LinkPart:
         return replace(self, ends=lambda index: self.ends(index)[::-1])
 
 
-class LinkNames(Sequence[str]):
-    """Names of all links, made on demand: a million strings would cost more than the graph."""
-
-    def __init__(self, blocks: Iterable[LinkPart]) -> None:
-        self._blocks = [block for block in blocks if block.count]
-        self._starts = [block.start for block in self._blocks]
-
-    def __len__(self) -> int:
-        return self._blocks[-1].part.stop if self._blocks else 0
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        position = range(len(self))[index]
-        block = self._blocks[bisect_right(self._starts, position) - 1]
-        return block.name(position - block.start)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Fabric:
     """All directed links, in arrays of shape (L,).
@@ -87,7 +68,7 @@ class Fabric:
 
     rate_Bps: Floats
     latency_ps: Ints
-    link_names: Sequence[str]  # ``"node3.gpu1.nvlink.out"``, made on demand
+    link_names: Sequence[str]  # ``"node3.gpu1.nvlink.out"``, made on demand: all would cost more than the graph
     link_class: NDArray[np.int8]  # Index into ``class_names``: ``"nvlink"``, ``"nic"``, ``"leaf-up"``, ..
     class_names: tuple[str, ...]
     tail: Ints  # Vertex at which each link starts
@@ -112,10 +93,17 @@ def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) ->
     class_names = tuple(dict.fromkeys(part.link_class for part in parts if part.count))
     codes = [class_names.index(part.link_class) if part.count else 0 for part in parts]
     ends = [part.ends(np.arange(part.count, dtype=np.int64)) for part in parts if part.count]
+    named = [block for block in blocks.values() if block.count]
+    firsts = [block.start for block in named]
+
+    def link_name(number: int) -> str:
+        block = named[bisect_right(firsts, number) - 1]
+        return block.name(number - block.start)
+
     return Fabric(
         rate_Bps=np.concatenate([np.full(part.count, part.rate_Bps, np.float64) for part in parts]),
         latency_ps=np.concatenate([np.full(part.count, part.latency_ps, np.int64) for part in parts]),
-        link_names=LinkNames(blocks.values()),
+        link_names=LazySequence(sum(counts), link_name),
         link_class=np.repeat(np.array(codes, np.int8), counts),
         class_names=class_names,
         tail=np.concatenate([pair[0] for pair in ends]),

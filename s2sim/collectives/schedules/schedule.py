@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Literal, TypeAlias, overload
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from s2sim.arrays import Floats, Ints, Mask
+from s2sim.arrays import Floats, Ints, LazySequence, Mask
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads
 
@@ -130,26 +130,8 @@ def traffic_between(ranks: int, src: Ints, dst: Ints, elements: Ints) -> Ints:
     return total
 
 
-class LazySteps(Sequence[Step]):
+class LazySteps(LazySequence[Step]):
     """Steps that are created on access, because all of them together would not fit in memory."""
-
-    def __init__(self, count: int, make: Callable[[int], Step]) -> None:
-        self._count = count
-        self._make = make
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> Step: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Step]: ...
-    def __getitem__(self, index: int | slice) -> Step | list[Step]:
-        if isinstance(index, slice):
-            return [self._make(i) for i in range(*index.indices(self._count))]
-        if not -self._count <= index < self._count:
-            raise IndexError(f"step {index} of {self._count}")
-        return self._make(index % self._count)
 
 
 @dataclass(frozen=True, eq=False)
