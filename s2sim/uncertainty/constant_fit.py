@@ -236,10 +236,8 @@ def point_weights(model: TermModel) -> Floats:
     they tell more than one would, and less than as many sources.
     """
     halves = Counter((point.curve, point.large) for point in model.points)
-    curves: dict[str, set[str]] = {}
-    for point in model.points:
-        curves.setdefault(point.source, set()).add(point.curve)
-    return np.array([0.5 / halves[one.curve, one.large] / np.sqrt(len(curves[one.source])) for one in model.points])
+    curves = Counter(source for source, _ in {(point.source, point.curve) for point in model.points})
+    return np.array([0.5 / halves[one.curve, one.large] / np.sqrt(curves[one.source]) for one in model.points])
 
 
 def fit(model: TermModel, rules: FitRules, weights: Floats) -> Floats:
