@@ -252,8 +252,7 @@ class SlowRank(Fault):
         return Effect(self.text, f"{count:,} transfers start later", count == 0)
 
 
-_KINDS = (SlowLink, FailLink, SlowRank, Jitter, BackgroundFault)
-FAULTS = Registry("fault", "s2sim.faults", {kind.name: f"{__name__}:{kind.__name__}" for kind in _KINDS})
+FAULTS = Registry("fault", "s2sim.faults", Fault.catalogue.places)
 
 
 def make_fault(text: str) -> Fault:
