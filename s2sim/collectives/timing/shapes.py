@@ -284,7 +284,8 @@ _SOLVED, _SAME = 256, 1e-12
 class KeptSchedules:
     """The schedules of collectives on clusters that differ in rates only, made once.
 
-    Links of one class and rate on the first of these are of one kind. ``ways`` are the routes on all.
+    Links of one class and rate on the first of these are of one kind. ``ways`` are the routes on all, ``profiles`` an
+    algorithm's text and the library's profile of each protocol by what they follow from.
     """
 
     def __init__(self, ways: RouteTable) -> None:
@@ -296,7 +297,7 @@ class KeptSchedules:
         self._limits: dict[float, int] = {}
         self._alike: dict[bytes, Alike] = {}
         self._kept: dict[Hashable, Schedule] = {}
-        self._profiles: dict[Hashable, tuple[str, tuple[LibraryProfile, ...]]] = {}
+        self.profiles: dict[Hashable, tuple[str, tuple[LibraryProfile, ...]]] = {}
         self._shapes: dict[int, ScheduleShape] = {}
         self._made: RecentCache[Hashable, Schedule] = RecentCache(_IN_USE, lambda _: 1)
         self._sent: dict[bytes, tuple[Floats, Ints]] = {}
@@ -352,14 +353,6 @@ class KeptSchedules:
             kind = np.concatenate([self._kind, np.array(own, np.int64)[number]])[way.used]
             self._alike[key] = Alike.of(way, kind, whole.first, size, latency)
         return ChainShape(whole, way, self._alike[key], sizes, latencies_ps)
-
-    def profiles(
-        self, key: Hashable, make: Callable[[], tuple[str, tuple[LibraryProfile, ...]]]
-    ) -> tuple[str, tuple[LibraryProfile, ...]]:
-        """Return an algorithm's text and the library's profile of each protocol for a key, as ``make`` does."""
-        if key not in self._profiles:
-            self._profiles[key] = make()
-        return self._profiles[key]
 
     def of(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
         """Return the schedule of a key as ``make`` returns it; the contents of its stage are made when read."""
