@@ -128,7 +128,7 @@ class _IterationReplay:
         lowered = tuple(each for plan in plans for each in plan.lowered)
         disturbance = None
         if has_transient_faults(self._faults):
-            disturbance = FaultyNetwork(self._env, cluster, self._faults, cluster.seed)
+            disturbance = FaultyNetwork(self._env, cluster, self._faults)
         own, times = self._compute, self._iterations * self._conditions.accumulate
         own_ps = (int((own.forward_ps + own.backward_ps).sum()) + own.optimizer_ps) * self._conditions.slower.max()
         self._factors, self._late_ps = straggler_delays(self._faults, self._timer.workers, own_ps, times)
