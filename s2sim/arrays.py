@@ -1,12 +1,13 @@
 """Names for the arrays that most signatures are made of, and tables of the sizes between ranks."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import accumulate, pairwise
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast, overload
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+T = TypeVar("T")
 Array: TypeAlias = NDArray[Any]
 Ints: TypeAlias = NDArray[np.int64]
 Mask: TypeAlias = NDArray[np.bool_]
@@ -15,6 +16,25 @@ Floats32: TypeAlias = NDArray[np.float32]
 Words: TypeAlias = NDArray[np.uint32]
 Bits: TypeAlias = NDArray[np.uint8]
 Ints16: TypeAlias = NDArray[np.int16]
+
+
+class LazySequence(Sequence[T]):
+    """Items that are made on access, because all of them together would take too much memory."""
+
+    def __init__(self, count: int, make: Callable[[int], T]) -> None:
+        self._count, self._make = count, make
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, index: int) -> T: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[T]: ...
+    def __getitem__(self, index: int | slice) -> T | list[T]:
+        if isinstance(index, slice):
+            return list(map(self._make, range(self._count)[index]))
+        return self._make(range(self._count)[index])
 
 
 def split_sizes(array: Array, sizes: Iterable[int]) -> list[Array]:

@@ -175,13 +175,13 @@ def read_constants(path: Path, own: ConstantOverrides = (), library: str = "nccl
     tables = {section: tuple(content.get(section, {})) for section in sections}
     # Of generations without a table no NVSwitch reduces.
     tables["in-network"] = tuple(each for each in tables.get("generation", ()) if each in content.get("in-network", ()))
-    readers = readers | {f"since.{each}": _read_version for each in tables.get("protocol", ())}
+    protocols = tables.get("protocol", ())
+    readers = readers | {f"since.{each}": _read_version for each in protocols}
     # Limits of data: of a rank inside a node by protocol, and of one channel over several nodes, as bus bandwidth, by
     # algorithm and protocol.
-    limits = [f"{each}{nodes}" for each in tables.get("protocol", ()) for nodes in ("", "-two-nodes", "-more-nodes")]
+    limits = [f"{each}{nodes}" for each in protocols for nodes in ("", "-two-nodes", "-more-nodes")]
+    limits += [f"{of}-{each}{nodes}" for of in ("tree", "ring") for each in protocols for nodes in ("", "-two-nodes")]
     readers |= {f"generation.*.{each}": _read_limit for each in limits}
-    channels = [f"{of}-{each}" for of in ("tree", "ring") for each in tables.get("protocol", ())]
-    readers |= {f"generation.*.{each}{nodes}": _read_limit for each in channels for nodes in ("", "-two-nodes")}
     known = {
         pattern.replace("*", each): read
         for pattern, read in readers.items()
@@ -191,7 +191,7 @@ def read_constants(path: Path, own: ConstantOverrides = (), library: str = "nccl
         check_known(field, known, f"{where}: unknown field {field!r}", TopologyError)
     values |= {field: read(fields, field) for field, read in known.items()}
     values = {field: value for field, value in values.items() if value is not None}
-    names = (*tables.get("protocol", ()), *_SWITCHED)
+    names = (*protocols, *_SWITCHED)
     for field in (f"network.{each}.off" for each in tables.get("network", ())):
         for wrong in (each for each in values.get(field, ()) if each not in names):
             raise TopologyError(f"{where}: {field} has {wrong!r}{suggest_nearest(wrong, names)}")

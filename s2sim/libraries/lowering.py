@@ -368,12 +368,11 @@ def choose_library(text: str) -> Library:
     if "launch" in options and timing == "wire":
         raise OptionError(f"library {name}: launch={options['launch']} changes nothing with timing=wire: leave one out")
     measured = library.measured
+    own, version = ((), ()) if calibration is None else (calibration.own, calibration.version)
     if name in HOST_LIBRARIES:
-        measured = HostLibraryProfile(name, () if calibration is None else calibration.own)
+        measured = HostLibraryProfile(name, own)
     elif name in (NCCL.name, RCCL.name):
-        measured = NcclProfile(name, one_process=chosen["launch"] == "node")
-        if calibration is not None:
-            measured = replace(measured, own=calibration.own, version=calibration.version)
+        measured = NcclProfile(name, own, one_process=chosen["launch"] == "node", version=version)
     return replace(
         library,
         chosen=tuple(chosen.items()),

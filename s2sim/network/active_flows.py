@@ -17,8 +17,7 @@ from s2sim.arrays import Array, Floats, Ints, Mask
 from s2sim.network import max_min
 from s2sim.network.base import COLUMN_TYPES, FlowTable, MemberQueues, as_arrays, as_lists
 from s2sim.network.max_min import LOOKS, NEVER, TALLIES, deactivate_flow, mark_link
-from s2sim.topology.graph import Routes, gather_slices
-from s2sim.units import PS_PER_S
+from s2sim.topology.graph import NO_ROUTES, Routes, concatenate_routes
 
 # Entries of a tree that are still to be visited: more than it has levels.
 _DEPTH = 128
@@ -51,8 +50,7 @@ class ActiveFlows:
     """Flows in flight by number, in order of arrival; ``capacity`` has the bytes per picosecond of every link."""
 
     def __init__(self, capacity: Floats) -> None:
-        nothing = Routes(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
-        empty = make_flow_table(nothing, np.zeros(0), capacity)
+        empty = make_flow_table(NO_ROUTES, np.zeros(0), capacity)
         self._table = as_lists(enlarge_table(empty, _FLOWS, _FLOWS * _CROSSINGS))
         self._functions = PLAIN_FUNCTIONS
         self.flows: dict[int, ActiveFlow] = {}
@@ -154,51 +152,34 @@ class FlowRoute(NamedTuple):
 
 
 class RouteIndex:
-    """Routes as one table that grows, with ``latency_ps`` of each; ``capacity`` in bytes per picosecond per link."""
+    """Routes by number, to which more are added; ``capacity`` in bytes per picosecond per link."""
 
     def __init__(self, capacity: Floats) -> None:
-        self._capacity = capacity
-        self._starts, self._lengths, self._links, self.latency_ps = np.zeros((4, 0), np.int64)
-        self._weights, self._limits_Bps = np.zeros((2, 0))
+        self.routes = NO_ROUTES
+        self._capacity, self._limits = capacity, np.zeros(0)
         self._paths: dict[int, FlowRoute] = {}
 
     def add(self, routes: Routes) -> Ints:
         """Return the numbers of more routes, int64 of shape (routes,)."""
-        first = len(self._starts)
-        self._starts = np.concatenate([self._starts, routes.offsets[:-1] + len(self._links)])
-        self._lengths = np.concatenate([self._lengths, np.diff(routes.offsets)])
-        self.latency_ps = np.concatenate([self.latency_ps, routes.latency_ps])
-        self._links = np.concatenate([self._links, routes.links])
-        self._weights = np.concatenate([self._weights, routes.weights])
-        limits_Bps = np.full(len(routes.latency_ps), np.inf) if routes.limit_Bps is None else routes.limit_Bps
-        self._limits_Bps = np.concatenate([self._limits_Bps, limits_Bps])
-        return np.arange(first, len(self._starts))
-
-    def take(self, numbers: Ints) -> Routes:
-        """Return the routes of the given numbers."""
-        crossings = gather_slices(self._starts[numbers], self._lengths[numbers])
-        offsets = np.concatenate([[0], np.cumsum(self._lengths[numbers])])
-        limits_Bps = self._limits_Bps[numbers] if np.isfinite(self._limits_Bps[numbers]).any() else None
-        return Routes(offsets, self._links[crossings], self._weights[crossings], self.latency_ps[numbers], limits_Bps)
+        first = len(self._limits)
+        self.routes = concatenate_routes([self.routes, routes])
+        self._limits = np.concatenate([self._limits, routes.fastest(self._capacity)])
+        return np.arange(first, len(self._limits))
 
     def path(self, number: int) -> FlowRoute:
         """Return one route as lists."""
         path = self._paths.get(number)
         if path is None:
-            crossings = slice(self._starts[number], self._starts[number] + self._lengths[number])
-            links, weights = self._links[crossings], self._weights[crossings]
-            limit = min((self._capacity[links] / weights).min(), self._limits_Bps[number] / PS_PER_S)
-            path = self._paths[number] = FlowRoute(links.tolist(), weights.tolist(), float(limit))
+            crossings = slice(self.routes.offsets[number], self.routes.offsets[number + 1])
+            links, weights = self.routes.links[crossings].tolist(), self.routes.weights[crossings].tolist()
+            path = self._paths[number] = FlowRoute(links, weights, float(self._limits[number]))
         return path
 
     def crossing(self, numbers: Ints, links: Ints) -> Mask:
         """Return a mask of the routes that cross any of some links, bool of the shape of ``numbers``."""
-        if not len(numbers):
-            return np.zeros(0, np.bool_)
         marked = np.zeros(len(self._capacity), np.bool_)
         marked[links] = True
-        routes = self.take(numbers)
-        return np.asarray(np.logical_or.reduceat(marked[routes.links], routes.offsets[:-1]), np.bool_)
+        return self.routes.take(numbers).crossing(marked)
 
 
 def make_flow_table(routes: Routes, sizes_bytes: Floats, capacity: Floats, members: Ints | None = None) -> FlowTable:
@@ -209,7 +190,6 @@ def make_flow_table(routes: Routes, sizes_bytes: Floats, capacity: Floats, membe
     """
     flows, crossings, links = len(sizes_bytes), len(routes.links), len(capacity)
     most = int(np.bincount(routes.links, minlength=1).max(initial=0))
-    limit = routes.narrowest(capacity)
     arrays: dict[str, Array] = {
         name: np.full(count, value, COLUMN_TYPES.get(name, np.int64))
         for count, initial in ((crossings, _BY_CROSSING), (flows, _BY_FLOW), (links, _BY_LINK))
@@ -221,7 +201,7 @@ def make_flow_table(routes: Routes, sizes_bytes: Floats, capacity: Floats, membe
         "flow": np.repeat(np.arange(flows), np.diff(routes.offsets)),
         "first": routes.offsets[:-1],
         "last": routes.offsets[1:],
-        "limit": limit if routes.limit_Bps is None else np.minimum(limit, routes.limit_Bps / PS_PER_S),
+        "limit": routes.fastest(capacity),
         "left": np.array(sizes_bytes, np.float64),
         "capacity": capacity,
         "limits": np.zeros(most),

@@ -67,7 +67,7 @@ class FluidNetwork(base.Network):
         if self.occupant is not None and self.occupant[0] != owner:
             (_, land), self.occupant = self.occupant, None
             land()
-        latency = self.known.latency_ps[routes]
+        latency = self.known.routes.latency_ps[routes]
         first = int(latency[0])
         if (latency == first).all():
             self._arrive_after(first, TransferBatch(routes, sizes_bytes, owner, tags))

@@ -23,6 +23,7 @@ _MAX_MESSAGES = 200_000  # some minutes
 _ROUNDING_BYTES = 1e-3  # what adding and subtracting may leave of zero
 
 
+@dataclass(eq=False)
 class BackgroundTraffic:
     """Messages of ``size_bytes`` that load every network interface in use to a share of its rate, on average.
 
@@ -32,61 +33,55 @@ class BackgroundTraffic:
     ``messages`` counts those sent until now.
     """
 
-    def __init__(
-        self,
-        network: "TimeVaryingNetwork",
-        cluster: Cluster,
-        *,
-        load: float,
-        size_bytes: int,
-        generator: np.random.Generator,
-    ) -> None:
-        self._network = network
-        self._cluster = cluster
-        self._size_bytes = size_bytes
-        self._generator = generator
-        shared_Bps = check_background(cluster, load)
+    network: "TimeVaryingNetwork"
+    cluster: Cluster
+    load: float
+    size_bytes: int
+    generator: np.random.Generator
+    messages: int = 0
+
+    def __post_init__(self) -> None:
+        shared_Bps = check_background(self.cluster, self.load)
         # Of each rank the probability that it sends a message; and the rate of all interfaces.
         self._probability, self.rate_Bps = shared_Bps / shared_Bps.sum(), float(shared_Bps.sum())
-        self._gap_ps = size_bytes / (load * self.rate_Bps) * 1e12
+        self._gap_ps = self.size_bytes / (self.load * self.rate_Bps) * 1e12
         self._numbers: dict[tuple[int, int], int] = {}
-        self._by_node = np.argsort(cluster.node_of_rank, kind="stable")
-        self.messages = 0
+        self._by_node = np.argsort(self.cluster.node_of_rank, kind="stable")
 
     def run(self) -> Generator[simpy.Event, None, None]:
         """Send for as long as the simulation lasts."""
-        env = self._network.env
-        owner = self._network.add_owner(lambda _: None)
-        size = np.array([float(self._size_bytes)])
+        env = self.network.env
+        owner = self.network.add_owner(lambda _: None)
+        size = np.array([float(self.size_bytes)])
         at_ps = float(env.now)
         while True:
-            gaps_ps = self._generator.exponential(self._gap_ps, _BATCH).tolist()
+            gaps_ps = self.generator.exponential(self._gap_ps, _BATCH).tolist()
             for gap_ps, number in zip(gaps_ps, self._draw(), strict=True):
                 at_ps += gap_ps
                 yield env.timeout(round(at_ps) - int(env.now))
-                self._network.send(np.array([number]), size, owner, np.zeros(1, np.int64))
+                self.network.send(np.array([number]), size, owner, np.zeros(1, np.int64))
                 self.messages += 1
             if self.messages >= _MAX_MESSAGES:
                 raise S2SimError(
-                    f"background traffic has sent {self.messages:,} messages of {self._size_bytes:,} bytes in "
+                    f"background traffic has sent {self.messages:,} messages of {self.size_bytes:,} bytes in "
                     f"{env.now / 1e12:g} s, as many as are simulated: ask for larger ones (size=) or a smaller load"
                 )
 
     def _draw(self) -> list[int]:
-        cluster = self._cluster
-        src = self._generator.choice(cluster.workers, _BATCH, p=self._probability)
+        cluster = self.cluster
+        src = self.generator.choice(cluster.workers, _BATCH, p=self._probability)
         # Ranks sorted by node: any position except those of the sender's node.
         nodes = cluster.node_of_rank[self._by_node]
         first = np.searchsorted(nodes, cluster.node_of_rank[src])
         count = np.searchsorted(nodes, cluster.node_of_rank[src], side="right") - first
-        position = (self._generator.random(_BATCH) * (cluster.workers - count)).astype(np.int64)
+        position = (self.generator.random(_BATCH) * (cluster.workers - count)).astype(np.int64)
         dst = self._by_node[position + np.where(position >= first, count, 0)]
         pairs = list(zip(src.tolist(), dst.tolist(), strict=True))
         new = [pair for pair in dict.fromkeys(pairs) if pair not in self._numbers]
         if new:
             ends = np.array(new, np.int64).T
-            numbers = self._network.add_routes(cluster.routes(*ends))
-            self._network.join(numbers, *ends)
+            numbers = self.network.add_routes(cluster.routes(*ends))
+            self.network.join(numbers, *ends)
             self._numbers.update(zip(new, numbers.tolist(), strict=True))
         return [self._numbers[pair] for pair in pairs]
 
@@ -226,7 +221,7 @@ class TimeVaryingNetwork(FluidNetwork):
         for sent in self._waiting():
             np.subtract.at(carried, sent.routes, sent.sizes_bytes)
         numbers = np.flatnonzero(carried > _ROUNDING_BYTES)
-        return self.known.take(numbers), *self._joined(numbers), carried[numbers]
+        return self.known.routes.take(numbers), *self._joined(numbers), carried[numbers]
 
     def _joined(self, numbers: Ints) -> Ints:
         """Return the ranks at both ends of routes, int64 of shape (2, routes)."""
@@ -255,7 +250,7 @@ class TimeVaryingNetwork(FluidNetwork):
             return
         requested = np.unique(numbers)
         taken = self._instead[requested]
-        hit = self.known.crossing(taken, np.flatnonzero(self._dead))
+        hit = self.known.routes.take(taken).crossing(self._dead)
         if not hit.any():
             return
         requested, taken = requested[hit], taken[hit]
@@ -264,7 +259,8 @@ class TimeVaryingNetwork(FluidNetwork):
                 crossing = self.known.crossing(taken, change.links)
                 change.numbers.update(requested[crossing].tolist(), taken[crossing].tolist())
         (src, dst), why = self._joined(taken), " and ".join(self._why)
-        new = self.add_routes(reroute(self._router, self.known.take(taken), self._dead, pairs=(src, dst), why=why))
+        routes = self.known.routes.take(taken)
+        new = self.add_routes(reroute(self._router, routes, self._dead, pairs=(src, dst), why=why))
         self.join(new, src, dst)
         self._instead[requested] = new
         self._instead[taken] = new

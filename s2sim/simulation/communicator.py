@@ -87,7 +87,6 @@ class Communicators:
 
     env: simpy.Environment
     plan: Plan
-    ranks: int
     timer: Timer
     gpu: Gpu
     quiet: Callable[[], bool]
@@ -109,7 +108,7 @@ class Communicators:
         self._priorities = self.priorities or [0] * len(lowered)
         self.done = [self.env.event() for _ in lowered]
         self.released = [self.env.event() if each.blocks_host else None for each in lowered]
-        self.missing = [(not self.one_for_all and len(each.ranks)) or self.ranks for each in lowered]
+        self.missing = [(not self.one_for_all and len(each.ranks)) or self.timer.workers for each in lowered]
         self._queues: dict[tuple[int, ...], deque[_GroupProgram]] = {each.ranks: deque() for each in lowered}
         self._running = dict.fromkeys(self._queues, 0)
         members = [tuple(self.timer.members_of(ranks).tolist()) for ranks in self._queues]
@@ -192,16 +191,15 @@ class Communicators:
             routes = timed.times.routes if alone else None
             self.disturbance.running(timed.schedule, end, on_round, tuple(members.tolist()), alone=routes).start()
             return
-        if self.watcher is not None:
-            self._network = self._network or FluidNetwork(self.env, cluster.fabric, self.watcher.add_loads)
-            CollectiveRun(self._network, timed.schedule, cluster, end, on_round=on_round).start()
-            return
-        if alone:
+        if alone and self.watcher is None:
             call_after(self.env, timed.duration_ps, end)
             return
-        self._network = self._network or FluidNetwork(self.env, cluster.fabric)
+        on_loads, passing = (None, timed.times) if self.watcher is None else (self.watcher.add_loads, None)
+        network = self._network = self._network or FluidNetwork(self.env, cluster.fabric, on_loads)
         known = self._known_routes.setdefault(ranks, {})
-        CollectiveRun(self._network, timed.schedule, cluster, end, passing=timed.times, known_routes=known).start()
+        CollectiveRun(
+            network, timed.schedule, cluster, end, on_round=on_round, passing=passing, known_routes=known
+        ).start()
 
 
 def release_hosts(released: list[simpy.Event | None], calls: Sequence[int]) -> None:

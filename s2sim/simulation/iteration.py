@@ -128,7 +128,7 @@ class _IterationReplay:
         lowered = tuple(each for plan in plans for each in plan.lowered)
         disturbance = None
         if has_transient_faults(self._faults):
-            disturbance = FaultyNetwork(self._env, cluster, self._faults, cluster.seed)
+            disturbance = FaultyNetwork(self._env, cluster, self._faults)
         own, times = self._compute, self._iterations * self._conditions.accumulate
         own_ps = (int((own.forward_ps + own.backward_ps).sum()) + own.optimizer_ps) * self._conditions.slower.max()
         self._factors, self._late_ps = straggler_delays(self._faults, self._timer.workers, own_ps, times)
@@ -153,7 +153,6 @@ class _IterationReplay:
         communicators = Communicators(
             self._env,
             plan,
-            self._timer.workers,
             self._timer,
             self._gpu,
             quiet=lambda: all(ranks.quiet for ranks in self._classes),
@@ -227,15 +226,12 @@ class _IterationReplay:
         of_class = {id(ranks): each for ranks, each in zip(self._classes, spent, strict=True)}
         # Unless all gradients are waited for, only the last iteration waits for all collectives in flight.
         open_end = not self._conditions.waits_for_all
-        parts = []
+        parts, waiting = [], 0
         for ranks, each in zip(self._classes, spent, strict=True):
             bounds = ranks.begun_ps[:: self._period]
-            parts.append(
-                time_breakdown(each, bounds[:-1] if open_end and len(bounds) > LEAST_PERIODS else bounds, self._period)
-            )
-        waiting = sum(
-            ranks.ranks * sum(each.waiting for each in own) for ranks, own in zip(self._classes, parts, strict=True)
-        )
+            cut = bounds[:-1] if open_end and len(bounds) > LEAST_PERIODS else bounds
+            parts.append(time_breakdown(each, cut, self._period))
+            waiting += ranks.ranks * sum(map(_waiting, parts[-1]))
         works = bool(self._compute.forward_ps.any() or self._compute.backward_ps.any())
         slowed = effects_on_work(self._faults, works=works)
         # Of ranks that end together the one that waits least for others.

@@ -262,11 +262,10 @@ def replay(
     on_loads = None if watcher is None else watcher.add_loads
     disturbance = None
     if fault.has_transient_faults(faults):
-        disturbance = fault.FaultyNetwork(env, cluster, faults, cluster.seed, on_loads)
+        disturbance = fault.FaultyNetwork(env, cluster, faults, on_loads)
     communicators = Communicators(
         env,
         plan,
-        recording.workers,
         timer,
         gpu,
         quiet=lambda: all(ranks.quiet for ranks in groups),

@@ -1,15 +1,15 @@
 """A communicator in simulated time for ranks that post at different times and continue when their own part is done."""
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from math import ceil
 
 import numpy as np
 import simpy
 
-from s2sim.collectives.schedules.schedule import Schedule
 from s2sim.collectives.timing.critical_path import CriticalPath
 from s2sim.collectives.timing.timer import TimedSchedule, Timer
 from s2sim.libraries.lowering import SIZE_EXCHANGE, LocalWork, merge_into_launch
@@ -48,12 +48,11 @@ def can_skew(plan: Plan, timer: Timer) -> bool:
     """Return whether ranks can proceed separately: one group, one call in flight, not too many messages."""
     if plan.in_flight != 1 or any(lowered.ranks for lowered in plan.lowered):
         return False
-    messages, messages_of = 0, dict[int, int]()
-    for step in (step for lowered in plan.lowered for step in lowered.steps):
-        schedule = timer.time(merge_into_launch(step.demands)).schedule
-        if id(schedule) not in messages_of:
-            messages_of[id(schedule)] = sum(each.times * each.round.pattern.messages for each in schedule.steps)
-        messages += messages_of[id(schedule)]
+    launched = (merge_into_launch(step.demands) for lowered in plan.lowered for step in lowered.steps)
+    messages = sum(
+        count * sum(step.times * step.round.pattern.messages for step in timer.time(demand).schedule.steps)
+        for demand, count in Counter(launched).items()
+    )
     return messages <= _MAX_MESSAGES
 
 
@@ -85,10 +84,10 @@ class SkewedCommunicator:
     launches: list[Launch] = field(default_factory=list)
     completed: list[CompletedCalls] = field(default_factory=list)
     begun_ps: int = 0  # When the last rank took part in the last calls so far
-    _passages: dict[int, tuple[Schedule, CriticalPath | None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.of_rank = [RankCommunicator(self, rank, factor) for rank, factor in enumerate(self.factors)]
+        self.of_rank = [RankCommunicator(self, rank) for rank in range(len(self.factors))]
+        self._path_of = cache(partial(lockstep_path, ranks=len(self.factors)))
 
     def run(self) -> None:
         """Simulate all ranks until none has anything left to do, or all wait for what others never post."""
@@ -128,12 +127,9 @@ class SkewedCommunicator:
 
     def _ends_ps(self, timed: TimedSchedule, start_ps: list[int]) -> list[int]:
         """Return when each rank is done with a launch in which it takes part at a given time."""
-        schedule = timed.schedule
-        if id(schedule) not in self._passages:
-            self._passages[id(schedule)] = schedule, lockstep_path(timed, len(self.of_rank))
-        if (passage := self._passages[id(schedule)][1]) is None:
+        if (passage := self._path_of(timed)) is None:
             return [max(start_ps) + timed.duration_ps] * len(start_ps)
-        ends_ps: list[int] = passage.ends_ps(np.array(start_ps) + schedule.launch_ps).tolist()
+        ends_ps: list[int] = passage.ends_ps(np.array(start_ps) + timed.schedule.launch_ps).tolist()
         return ends_ps
 
 
@@ -146,7 +142,6 @@ class RankCommunicator:
 
     shared: SkewedCommunicator
     rank: int
-    factor: float
     env: simpy.Environment = field(default_factory=simpy.Environment)
     ended_ps: dict[int, int] = field(default_factory=dict)
     posted_ps: dict[int, int] = field(default_factory=dict)

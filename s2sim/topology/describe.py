@@ -63,7 +63,7 @@ def _extreme_routes(cluster: Cluster) -> list[tuple[int, int]]:
     ways = list(zip(np.diff(inside.offsets).tolist(), inside.latency_ps.tolist(), strict=True))
     if nodes.domains > 1:
         gpu = np.arange(cluster.workers)
-        ends = [join_stages(stages(gpu), len(gpu)) for stages in (cluster.router.to_ports, cluster.router.from_ports)]
+        ends = [join_stages(cluster.router.to_ports(gpu, back=back), len(gpu)) for back in (False, True)]
         link_ps = cluster.fabric.latency_ps[cluster.layout.switch_links(cluster.fabric)]
         for hops, pick in zip(cluster.layout.hops(), (np.min, np.max), strict=True):
             ends_ps = sum(int(pick(way.latency_ps)) for way in ends)

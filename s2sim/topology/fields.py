@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from s2sim.errors import TopologyError, suggest_nearest, unknown_name, warn
+from s2sim.errors import TopologyError, check_known, suggest_nearest, unknown_name, warn
 from s2sim.files import data_directory, read_toml
 from s2sim.topology.kinds import KINDS
 from s2sim.topology.quantity import MAX_TEXT, Quantity, read_quantity
@@ -143,10 +143,7 @@ def _inherited_fields(tables: dict[str, Any], path: Path) -> dict[str, Quantity]
 
 def _named_links(table: dict[str, Any], shown: str, where: str) -> Iterator[Quantity]:
     for key in table:
-        if key != "name" and key not in _NAMED_LINK_FIELDS:
-            raise TopologyError(
-                f"{where}: unknown field '{shown}.{key}'{suggest_nearest(key, ['name', *_NAMED_LINK_FIELDS])}"
-            )
+        check_known(key, ("name", *_NAMED_LINK_FIELDS), f"{where}: unknown field '{shown}.{key}'", TopologyError)
     name = table.get("name")
     if not isinstance(name, str) or not name.strip():
         raise TopologyError(f"{where}: {shown} has no name: write for example name = 'leaf0.up*'")

@@ -5,14 +5,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 from math import prod
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from s2sim.arrays import Floats, Ints, Mask
+from s2sim.arrays import Floats, Ints, LazySequence, Mask
 from s2sim.errors import TopologyError
 from s2sim.seeds import splitmix64
+from s2sim.units import PS_PER_S
 
 # A cluster of this size takes 1.2 GB and five seconds.
 _MAX_LINKS = 10_000_000
@@ -57,24 +57,6 @@ class LinkPart:
         return replace(self, ends=lambda index: self.ends(index)[::-1])
 
 
-class LinkNames(Sequence[str]):
-    """Names of all links, made on demand: a million strings would cost more than the graph."""
-
-    def __init__(self, blocks: Iterable[LinkPart]) -> None:
-        self._blocks = [block for block in blocks if block.count]
-        self._starts = [block.start for block in self._blocks]
-
-    def __len__(self) -> int:
-        return self._blocks[-1].part.stop if self._blocks else 0
-
-    def __getitem__(self, index: Any) -> Any:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        position = range(len(self))[index]
-        block = self._blocks[bisect_right(self._starts, position) - 1]
-        return block.name(position - block.start)
-
-
 @dataclass(frozen=True, slots=True, eq=False)
 class Fabric:
     """All directed links, in arrays of shape (L,).
@@ -86,7 +68,7 @@ class Fabric:
 
     rate_Bps: Floats
     latency_ps: Ints
-    link_names: Sequence[str]  # ``"node3.gpu1.nvlink.out"``, made on demand
+    link_names: Sequence[str]  # ``"node3.gpu1.nvlink.out"``, made on demand: all would cost more than the graph
     link_class: NDArray[np.int8]  # Index into ``class_names``: ``"nvlink"``, ``"nic"``, ``"leaf-up"``, ..
     class_names: tuple[str, ...]
     tail: Ints  # Vertex at which each link starts
@@ -111,10 +93,17 @@ def build_fabric(parts: Sequence[LinkPart], gpus: int, nodes: int, what: str) ->
     class_names = tuple(dict.fromkeys(part.link_class for part in parts if part.count))
     codes = [class_names.index(part.link_class) if part.count else 0 for part in parts]
     ends = [part.ends(np.arange(part.count, dtype=np.int64)) for part in parts if part.count]
+    named = [block for block in blocks.values() if block.count]
+    firsts = [block.start for block in named]
+
+    def link_name(number: int) -> str:
+        block = named[bisect_right(firsts, number) - 1]
+        return block.name(number - block.start)
+
     return Fabric(
         rate_Bps=np.concatenate([np.full(part.count, part.rate_Bps, np.float64) for part in parts]),
         latency_ps=np.concatenate([np.full(part.count, part.latency_ps, np.int64) for part in parts]),
-        link_names=LinkNames(blocks.values()),
+        link_names=LazySequence(sum(counts), link_name),
         link_class=np.repeat(np.array(codes, np.int8), counts),
         class_names=class_names,
         tail=np.concatenate([pair[0] for pair in ends]),
@@ -140,6 +129,17 @@ class Routes:
         if not len(self.latency_ps):
             return np.zeros(0)
         return np.minimum.reduceat(capacity[self.links] / self.weights, self.offsets[:-1])
+
+    def fastest(self, capacity: Floats) -> Floats:
+        """Return the rate of each transfer alone in bytes per picosecond, the unit of ``capacity``, with its limit."""
+        alone = self.narrowest(capacity)
+        return alone if self.limit_Bps is None else np.minimum(alone, self.limit_Bps / PS_PER_S)
+
+    def crossing(self, marked: Mask) -> Mask:
+        """Return a mask of the transfers that cross any of the marked links, bool of shape (m,)."""
+        if not len(self.latency_ps):
+            return np.zeros(0, np.bool_)
+        return np.asarray(np.logical_or.reduceat(marked[self.links], self.offsets[:-1]), np.bool_)
 
     def with_limits_as_links(self, first: int) -> "tuple[Routes, Floats]":
         """Return the routes with every limit as a dedicated link, numbered from ``first``, and the rates of these."""
@@ -176,13 +176,18 @@ class Routes:
         )
 
 
+NO_ROUTES = Routes(np.zeros(1, np.int64), np.zeros(0, np.int64), np.zeros(0), np.zeros(0, np.int64))
+
+
 def concatenate_routes(parts: Sequence[Routes]) -> Routes:
-    """Return the routes of several sets of transfers, none of which has limits, one set after the other."""
+    """Return the routes of several sets of transfers, one set after the other."""
     lengths = np.concatenate([np.diff(part.offsets) for part in parts])
     links, weights, latency_ps = (
         np.concatenate([getattr(part, name) for part in parts]) for name in ("links", "weights", "latency_ps")
     )
-    return Routes(np.concatenate([[0], np.cumsum(lengths)]), links, weights, latency_ps)
+    limits_Bps = [np.full(len(each.latency_ps), np.inf) if each.limit_Bps is None else each.limit_Bps for each in parts]
+    limit_Bps = None if all(part.limit_Bps is None for part in parts) else np.concatenate(limits_Bps)
+    return Routes(np.concatenate([[0], np.cumsum(lengths)]), links, weights, latency_ps, limit_Bps)
 
 
 def gather_slices(starts: Ints, lengths: Ints) -> Ints:
@@ -252,8 +257,6 @@ def parallel_stage(fabric: Fabric, key: str, first: Ints, mask: Mask, width: int
 
 def parallel_stages(ways: Sequence[Sequence[RouteStage]]) -> list[RouteStage]:
     """Return routes with equal numbers of stages, each with an even part of every transfer, as one."""
-    if len(ways) == 1:
-        return list(ways[0])
     found = []
     for level in zip(*ways, strict=True):
         latency_ps = np.max([stage.latency_ps for stage in level], axis=0)

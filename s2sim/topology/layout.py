@@ -1,7 +1,7 @@
 """The one interface between a kind of fabric and everything else."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Self
 
@@ -39,20 +39,6 @@ def accumulate_by_group(group: Ints, rate_Bps: Floats, groups: int) -> Floats:
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class InterSwitchLinks:
-    """The links between switches in one direction, in bytes per second."""
-
-    tail: Ints
-    head: Ints
-    rate_Bps: Floats
-
-    def leaving(self, group_of_switch: Ints, groups: int) -> Floats:
-        """Return the total rate of the links out of each group; switches of group -1 belong to none."""
-        tail, head = group_of_switch[self.tail], group_of_switch[self.head]
-        return sum_by_group(self.rate_Bps, np.where(tail == head, -1, tail), groups)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
 class Capacity:
     """The most that links transmit in one direction, out of sets of ranks or into them: never too low; float64."""
 
@@ -63,7 +49,8 @@ class Capacity:
     node_Bps: Floats
     domain_Bps: Floats  # (NVLink domains,): without traffic inside
     families: tuple[Floats, ...]  # (groups,) for each partition
-    between: InterSwitchLinks
+    # Of the links between switches out of each of some groups of these, -1 for none, and their number
+    leaving: Callable[[Ints, int], Floats]
 
 
 def half_Bps(node_Bps: Floats) -> float:
@@ -184,7 +171,7 @@ class Layout(ABC):
 
     def bisection_Bps(self, capacity: Capacity) -> float:
         """Return the rate, in one direction, across the cut that halves the nodes; there are at least two."""
-        crossing = [capacity.between.leaving(np.where(half, 0, -1), 1)[0] for half in self.halves()]
+        crossing = [capacity.leaving(np.where(half, 0, -1), 1)[0] for half in self.halves()]
         return float(min([half_Bps(capacity.node_Bps), *crossing]))
 
     def oversubscription(self, capacity: Capacity) -> float | None:
@@ -231,14 +218,19 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
     ports = _PortRates(nodes, fabric, way)
     links = layout.switch_links(fabric)
     tail, head = (vertices[links] - layout.first_switch for vertices in (fabric.tail, fabric.head))
-    between = InterSwitchLinks(*((tail, head) if way == "out" else (head, tail)), fabric.rate_Bps[links])
+    near, far = (tail, head) if way == "out" else (head, tail)
+
+    def leaving(group_of_switch: Ints, groups: int) -> Floats:
+        own = group_of_switch[near]
+        return sum_by_group(fabric.rate_Bps[links], np.where(own == group_of_switch[far], -1, own), groups)
+
     used = np.zeros(nodes.ports, np.bool_)
     used[nodes.ports_of_gpu] = True
     network_Bps = _node_Bps(nodes, ports, used)
     # What its interfaces send into a switch, unless the links between switches carry less.
     passed_Bps = np.minimum(
         sum_by_group(ports.port_Bps[used], layout.switch_of_port(np.arange(nodes.ports))[used], layout.switches),
-        between.leaving(np.arange(layout.switches), layout.switches),
+        leaving(np.arange(layout.switches), layout.switches),
     )
     if not layout.shape.host_cable:
         network_Bps = np.minimum(network_Bps, passed_Bps[: nodes.count])
@@ -257,7 +249,7 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
             sent_Bps = np.minimum(sent_Bps, accumulate_by_group(outer, families[-1], groups))
         inner = partition.group_of_switch >= 0
         through_Bps = accumulate_by_group(partition.group_of_switch[inner], passed_Bps[inner], groups)
-        crossing_Bps = between.leaving(partition.group_of_switch, groups)
+        crossing_Bps = leaving(partition.group_of_switch, groups)
         # Of a domain that lies in several groups, NVLink leaves them.
         apart = np.bincount(np.unique(np.stack([nodes.domain_of_node, group]), axis=1)[0])[nodes.domain_of_node] > 1
         over_nvlink_Bps = accumulate_by_group(group[apart], nvlink_Bps[apart], groups)
@@ -270,7 +262,7 @@ def find_capacity(layout: Layout, fabric: Fabric, way: str) -> Capacity:
         node_Bps=node_Bps,
         domain_Bps=accumulate_by_group(nodes.domain_of_node, network_Bps, nodes.domains),
         families=tuple(families),
-        between=between,
+        leaving=leaving,
     )
 
 

@@ -1,11 +1,9 @@
 """The links inside every node, and those of network interfaces to the fabric."""
 
 import re
-from collections.abc import Callable
 from dataclasses import replace
 from difflib import get_close_matches
 from fnmatch import translate
-from operator import attrgetter
 
 import numpy as np
 
@@ -14,16 +12,14 @@ from s2sim.errors import TopologyError
 from s2sim.topology.graph import Fabric, LinkPart, build_fabric
 from s2sim.topology.layout import Layout
 from s2sim.topology.nodes import Nodes
-from s2sim.topology.shape import LinkSpec, NodeSpec
-
-_Choose = Callable[[NodeSpec], LinkSpec | None]
+from s2sim.topology.shape import LinkSpec
 
 
 def _node_links(
-    nodes: Nodes, key: str, link_class: str, template: str, numbers: tuple[Ints, ...], choose: _Choose, *ends: Ints
+    nodes: Nodes, key: str, link_class: str, template: str, numbers: tuple[Ints, ...], field: str, *ends: Ints
 ) -> LinkPart:
-    """Return links with the rate and latency of their nodes' kinds; ``numbers`` in their names begin with the node."""
-    specs = [choose(spec) or LinkSpec(0.0, 0) for spec in nodes.specs]
+    """Return links as a field of their nodes' kinds has them; ``numbers`` in their names begin with the node."""
+    specs = [getattr(spec, field) or LinkSpec(0.0, 0) for spec in nodes.specs]
     kind = nodes.spec[numbers[0]]
     rate_Bps = np.array([spec.rate_Bps for spec in specs], np.float64)[kind]
     latency_ps = np.array([spec.latency_ps for spec in specs], np.int64)[kind]
@@ -39,11 +35,9 @@ def intra_node_links(layout: Layout) -> list[LinkPart]:
     nodes, hub, first_pcie = layout.node_set, layout.first_node, layout.first_pcie
     parts: list[LinkPart] = []
 
-    def add_both_ways(
-        key: str, link_class: str, template: str, numbers: tuple[Ints, ...], choose: _Choose, *ends: Ints
-    ) -> None:
+    def add_both_ways(key: str, kind: str, template: str, numbers: tuple[Ints, ...], field: str, *ends: Ints) -> None:
         out, back = (
-            _node_links(nodes, f"{key}.{way}", link_class, f"{template}.{way}", numbers, choose, *ends)
+            _node_links(nodes, f"{key}.{way}", kind, f"{template}.{way}", numbers, field, *ends)
             for way in ("out", "in")
         )
         parts.extend([out, back.turned()])
@@ -56,23 +50,21 @@ def intra_node_links(layout: Layout) -> list[LinkPart]:
         # Nodes of one domain meet above them all.
         shared = nodes.specs[0].domain_nodes > 1
         joined = layout.first_domain + nodes.domain_of_gpu[gpus] if shared else hub + node
-        numbers = (node, nodes.local_gpu(gpus))
-        add_both_ways("nvlink", "nvlink", "node{}.gpu{}.nvlink", numbers, lambda spec: spec.nvlink, gpus, joined)
+        add_both_ways("nvlink", "nvlink", "node{}.gpu{}.nvlink", (node, nodes.local_gpu(gpus)), "nvlink", gpus, joined)
     if nodes.meshes.variants:
         parts.append(_mesh_links(nodes))
     if len(gpus := np.flatnonzero(nodes.pcie_of_gpu >= 0)):
         node, switch = nodes.node_of_gpu[gpus], nodes.switch_of_gpu[gpus]
         joined = np.where(switch < 0, top[node], first_pcie + switch)
-        numbers = (node, nodes.local_gpu(gpus))
-        add_both_ways("pcie", "pcie", "node{}.gpu{}.pcie", numbers, lambda spec: spec.pcie, gpus, joined)
+        add_both_ways("pcie", "pcie", "node{}.gpu{}.pcie", (node, nodes.local_gpu(gpus)), "pcie", gpus, joined)
     if nodes.pcie_switches:
         node, switch = nodes.node_of_switch, np.arange(nodes.pcie_switches)
         numbers = (node, switch - nodes.first_switch[node])
         ends = first_pcie + switch, top[node]
-        add_both_ways("uplink", "pcie-uplink", "node{}.pcie{}.uplink", numbers, lambda spec: spec.uplink, *ends)
+        add_both_ways("uplink", "pcie-uplink", "node{}.pcie{}.uplink", numbers, "uplink", *ends)
     if len(bridge_nodes):
         ends = top[bridge_nodes], hub + bridge_nodes
-        add_both_ways("host", "pcie-host", "node{}.host", (bridge_nodes,), lambda spec: spec.bridge, *ends)
+        add_both_ways("host", "pcie-host", "node{}.host", (bridge_nodes,), "bridge", *ends)
     # What is at the node passes these, which lead from the node back to it.
     for key, link_class, name, sockets in (
         ("memory", "host-memory", "memory", nodes.memory_sockets),
@@ -82,11 +74,11 @@ def intra_node_links(layout: Layout) -> list[LinkPart]:
             node = nodes.node_of_socket[sockets]
             numbers = (node, sockets - nodes.first_socket[node])
             template, ends = f"node{{}}.socket{{}}.{name}", (hub + node, hub + node)
-            parts.append(_node_links(nodes, key, link_class, template, numbers, attrgetter(key), *ends))
+            parts.append(_node_links(nodes, key, link_class, template, numbers, key, *ends))
     node, port = nodes.node_of_port, np.arange(nodes.ports)
     start = np.where(nodes.switch_of_port < 0, hub + node, first_pcie + nodes.switch_of_port)
     ends = start, layout.first_switch + layout.switch_of_port(port)
-    add_both_ways("nic", "nic", "node{}.nic{}", (node, nodes.local_port(port)), attrgetter("nic"), *ends)
+    add_both_ways("nic", "nic", "node{}.nic{}", (node, nodes.local_port(port)), "nic", *ends)
     for place, way in ((-2, "out"), (-1, "in")):
         links, (rate_Bps, latency_ps) = parts[place], layout.cables(way)
         rates, latencies = np.minimum(links.rate_Bps, rate_Bps), links.latency_ps + latency_ps
@@ -104,7 +96,7 @@ def _mesh_links(nodes: Nodes) -> LinkPart:
     node = np.repeat(np.arange(nodes.count), np.diff(meshes.first))
     first, numbers = nodes.first_gpu[node], (node, source, target)
     ends = first + source, first + target
-    links = _node_links(nodes, "nvlink.mesh", "nvlink", "node{}.gpu{}.to{}", numbers, lambda spec: spec.nvlink, *ends)
+    links = _node_links(nodes, "nvlink.mesh", "nvlink", "node{}.gpu{}.to{}", numbers, "nvlink", *ends)
     return replace(links, rate_Bps=links.rate_Bps * lines)
 
 

@@ -63,17 +63,15 @@ def _next_hops(lines: Ints) -> Ints:
     narrowest = lines.copy()
     step = np.where(lines > 0, np.arange(gpus), -1)
     for length in range(2, gpus):
-        open_pairs = np.argwhere(distance == unknown)
-        for one, other in open_pairs[(lines[open_pairs[:, 0]] > 0).any(axis=1)].tolist():
-            between = np.flatnonzero((lines[one] > 0) & (distance[:, other] == length - 1))
-            if len(between):
-                width = np.minimum(lines[one, between], narrowest[between, other])
-                best = int(np.argmax(width))
-                step[one, other], narrowest[one, other] = between[best], width[best]
-        found = (step >= 0) & (distance == unknown)
+        widest, after = np.zeros_like(lines), np.zeros_like(lines)
+        for between in range(gpus):
+            width = np.minimum(lines[:, [between]], np.where(distance[between] == length - 1, narrowest[between], 0))
+            after[width > widest] = between
+            widest = np.maximum(widest, width)
+        found = (widest > 0) & (distance == unknown)
         if not found.any():
             break
-        distance[found] = length
+        step[found], narrowest[found], distance[found] = after[found], widest[found], length
     if (distance == unknown).any():
         one, other = np.argwhere(distance == unknown)[0].tolist()
         raise TopologyError(

@@ -24,9 +24,7 @@ def reroute(router: "Router", routes: graph.Routes, dead: Mask, *, pairs: tuple[
     split evenly); links inside nodes and interfaces have no substitute. Latency changes by the difference. ``pairs``
     are the ranks of each route, for messages.
     """
-    if not len(routes.latency_ps):
-        return routes
-    hit = np.flatnonzero(np.logical_or.reduceat(dead[routes.links], routes.offsets[:-1]))
+    hit = np.flatnonzero(routes.crossing(dead))
     if not len(hit):
         return routes
     if router.layout.shape.routing == "explicit":
@@ -203,26 +201,17 @@ class Router:
             over |= self._mesh(source, target, inside)[1]
         return over
 
-    def to_ports(self, gpu: Ints) -> list[graph.RouteStage]:
-        """Return the stages from GPUs to the fabric: over PCIe and through their network interfaces."""
-        nodes, port = self.layout.node_set, self.layout.node_set.port_of_gpu[gpu]
-        every = np.ones(len(gpu), np.bool_)
-        return [
-            *self._port("pcie", "out", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
-            *self._tree(nodes.switch_of_gpu[gpu], nodes.switch_of_port[port], every, self._at_interfaces(gpu, every)),
-            graph.parallel_stage(self.fabric, "nic.out", port, every),
+    def to_ports(self, gpu: Ints, *, back: bool = False) -> list[graph.RouteStage]:
+        """Return the stages from GPUs to the fabric, over PCIe and through their network interfaces, or ``back``."""
+        nodes, port, way = self.layout.node_set, self.layout.node_set.port_of_gpu[gpu], "in" if back else "out"
+        every, ends = np.ones(len(gpu), np.bool_), (nodes.switch_of_gpu[gpu], nodes.switch_of_port[port])
+        at_host = self._at_interfaces(gpu, every)
+        parts = [
+            self._port("pcie", way, nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
+            self._tree(*ends[::-1], every, at_host.back()) if back else self._tree(*ends, every, at_host),
+            [graph.parallel_stage(self.fabric, f"nic.{way}", port, every)],
         ]
-
-    def from_ports(self, gpu: Ints) -> list[graph.RouteStage]:
-        """Return the stages from the fabric to GPUs: those of `to_ports` back."""
-        nodes, port = self.layout.node_set, self.layout.node_set.port_of_gpu[gpu]
-        every = np.ones(len(gpu), np.bool_)
-        at_host = self._at_interfaces(gpu, every).back()
-        return [
-            graph.parallel_stage(self.fabric, "nic.in", port, every),
-            *self._tree(nodes.switch_of_port[port], nodes.switch_of_gpu[gpu], every, at_host),
-            *self._port("pcie", "in", nodes.pcie_of_gpu[gpu], nodes.pcie_of_gpu[gpu] >= 0),
-        ]
+        return [stage for part in (reversed(parts) if back else parts) for stage in part]
 
     def _at_interfaces(self, gpu: Ints, outside: Mask) -> _HostStaging:
         nodes = self.layout.node_set

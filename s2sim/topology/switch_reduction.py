@@ -81,7 +81,7 @@ def _fabric_levels(router: Router, gpus: Ints) -> tuple[list[Ints], list[Ints]]:
     levels = router.layout.reduction(ports)
     to_ports, from_ports = (
         [np.unique(stage.links) for stage in stages if len(stage.links)]
-        for stages in (router.to_ports(gpus), router.from_ports(gpus))
+        for stages in (router.to_ports(gpus), router.to_ports(gpus, back=True))
     )
     up = [blocks[key].start + index for key, _, index in levels]
     return [*to_ports, *up], [*(blocks[key].start + index for _, key, index in reversed(levels)), *from_ports]

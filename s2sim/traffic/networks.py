@@ -239,7 +239,7 @@ def simulate_with_faults(
         """Return the end of each rank, int64 picoseconds of shape (places,), and the network."""
         env = simpy.Environment(initial_time=0)
         late_ps = arrivals_ps(happening, cluster.workers, "a collective")[: schedule.places]
-        disturbance = FaultyNetwork(env, cluster, happening, cluster.seed, on_loads if watched else None)
+        disturbance = FaultyNetwork(env, cluster, happening, on_loads if watched else None)
         ends_ps = np.zeros(schedule.places, np.int64)
         over = env.event()
 
@@ -312,7 +312,7 @@ def simulate_flows_with_faults(
     progress.start(len(start_ps), "delivering")
 
     def network(env: simpy.Environment, _: Fabric) -> TimeVaryingNetwork:
-        made.append(FaultyNetwork(env, cluster, faults, cluster.seed))
+        made.append(FaultyNetwork(env, cluster, faults))
         # The transfers' routes are the first that the network is given.
         made[0].network.join(np.arange(len(start_ps)), *pairs)
         return made[0].network

@@ -197,15 +197,11 @@ class TermModel:
 
 def candidate_of(timed: TimedSchedule, cluster: Cluster, library: str = "", in_a_row: int = 1) -> CandidateSchedule:
     """Return a schedule's time over ``in_a_row`` as terms of constants, of a library by `qualified_name`."""
-    return CandidateSchedule(
-        tuple(
-            (
-                term.ps / in_a_row,
-                tuple((qualified_name(library, name) if library else name, power) for name, power in term.constants),
-            )
-            for term in schedule_terms(timed, cluster)
-        )
-    )
+    parts = []
+    for term in schedule_terms(timed, cluster):
+        named = ((qualified_name(library, name) if library else name, power) for name, power in term.constants)
+        parts.append((term.ps / in_a_row, tuple(named)))
+    return CandidateSchedule(tuple(parts))
 
 
 # Errors above it count by their size, not by their square: a mechanism that is missing must not bend constants.
@@ -240,10 +236,8 @@ def point_weights(model: TermModel) -> Floats:
     they tell more than one would, and less than as many sources.
     """
     halves = Counter((point.curve, point.large) for point in model.points)
-    curves: dict[str, set[str]] = {}
-    for point in model.points:
-        curves.setdefault(point.source, set()).add(point.curve)
-    return np.array([0.5 / halves[one.curve, one.large] / np.sqrt(len(curves[one.source])) for one in model.points])
+    curves = Counter(source for source, _ in {(point.source, point.curve) for point in model.points})
+    return np.array([0.5 / halves[one.curve, one.large] / np.sqrt(curves[one.source]) for one in model.points])
 
 
 def fit(model: TermModel, rules: FitRules, weights: Floats) -> Floats:

@@ -1,5 +1,7 @@
 """Faults as values, and what jitter and background traffic draw."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import simpy
@@ -75,7 +77,7 @@ def test_links_and_ranks_that_do_not_exist_are_refused(make_cluster):
     with pytest.raises(OptionError, match="slows GPU work, and a collective has none"):
         arrivals_ps(make_faults(["slow-rank:rank=1,factor=2"]), 4, "a collective")
     with pytest.raises(OptionError, match="all ranks are in one"):
-        FaultyNetwork(simpy.Environment(), make_cluster(1, TREE), make_faults(["background:load=0.5"]), 0)
+        FaultyNetwork(simpy.Environment(), make_cluster(1, TREE), make_faults(["background:load=0.5"]))
 
 
 def test_delays_of_a_rank_add():
@@ -84,7 +86,7 @@ def test_delays_of_a_rank_add():
 
 
 def disturb(cluster, *texts, seed=0):
-    return FaultyNetwork(simpy.Environment(initial_time=0), cluster, make_faults(texts), seed)
+    return FaultyNetwork(simpy.Environment(initial_time=0), replace(cluster, seed=seed), make_faults(texts))
 
 
 def test_jitter_is_exponential_and_independent_of_the_order_of_events(make_cluster):

@@ -124,7 +124,7 @@ def test_a_rank_that_comes_late(cluster_file):
 def test_jitter_reaches_others_as_messages_take_it_there(cluster_file, workers):
     topology, fault = cluster_file(SWITCH), "jitter:latency=5us"
     planned = planned_collective(topology, workers=workers)
-    drawn = FaultyNetwork(simpy.Environment(initial_time=0), planned.cluster, make_faults([fault]), 0)
+    drawn = FaultyNetwork(simpy.Environment(initial_time=0), planned.cluster, make_faults([fault]))
     rounds = [(index, time) for index, step in enumerate(planned.timed.schedule.steps) for time in range(step.times)]
     assert len(rounds) == 2 * (workers - 1)
     hop_ps = planned.timed.duration_ps // len(rounds)

@@ -116,11 +116,8 @@ def trees_over_nodes(node_of_place: Ints) -> list[Ints]:
 def _chain_tree(tree: Ints, node_of_place: Ints, *, last: bool) -> Ints:
     """Return the parent of each rank in one tree, in which the first or last rank of each chain is part of the tree."""
     places = len(node_of_place)
-    nodes, node = np.unique(node_of_place, return_inverse=True)
-    order = np.lexsort((-np.arange(places) if last else np.arange(places), node))
-    leads = np.concatenate([[True], np.diff(node[order]) != 0])
-    leader = np.empty(len(nodes), np.int64)
-    leader[node[order[leads]]] = order[leads]
+    order = np.lexsort((-np.arange(places) if last else np.arange(places), node_of_place))
+    leader = order[np.unique(node_of_place[order], return_index=True)[1]]
     parent = np.empty(places, np.int64)
     parent[order[1:]] = order[:-1]
     parent[leader] = np.where(tree >= 0, leader[tree], -1)

@@ -8,11 +8,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from hashlib import blake2b
-from typing import Literal, TypeAlias, overload
+from typing import Literal, TypeAlias
 
 import numpy as np
 
-from s2sim.arrays import Floats, Ints, Mask
+from s2sim.arrays import Floats, Ints, LazySequence, Mask
 from s2sim.collectives.schedules.demand import Demand
 from s2sim.collectives.schedules.overheads import MessageConstants, Overheads
 
@@ -63,20 +63,18 @@ class Pattern:
     def key(self) -> bytes:
         """A digest of the content: routes of equal patterns are computed once."""
         if self.part_of is not None:
-            whole, chosen = self.part_of
-            digest = blake2b(chosen.tobytes(), digest_size=16, key=whole.key)
+            key, parts = self.part_of[0].key, [self.part_of[1].tobytes()]
         else:
-            digest = blake2b(self.src.astype(np.int64).tobytes(), digest_size=16, key=b"switch" * self.through_switch)
-            digest.update(self.dst.astype(np.int64).tobytes())
-            digest.update(len(self.src).to_bytes(8, "little"))
+            key, count = b"switch" * self.through_switch, len(self.src).to_bytes(8, "little")
+            parts = [*(side.astype(np.int64).tobytes() for side in (self.src, self.dst)), count]
             if self.groups > 1:
-                digest.update(b"groups" + self.groups.to_bytes(8, "little"))
+                parts += [b"groups", self.groups.to_bytes(8, "little")]
             if self.legs is not None:
-                digest.update(b"".join(side.tobytes() for side in (self.legs.src, self.legs.dst)))
-                digest.update(repr((self.legs.share, self.legs.depth)).encode())
+                parts += [side.tobytes() for side in (self.legs.src, self.legs.dst)]
+                parts.append(repr((self.legs.share, self.legs.depth)).encode())
         if self.overheads is not None:
-            digest.update(self.overheads.key)
-        return digest.digest()
+            parts.append(self.overheads.key)
+        return blake2b(b"".join(parts), digest_size=16, key=key).digest()
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -132,26 +130,8 @@ def traffic_between(ranks: int, src: Ints, dst: Ints, elements: Ints) -> Ints:
     return total
 
 
-class LazySteps(Sequence[Step]):
+class LazySteps(LazySequence[Step]):
     """Steps that are created on access, because all of them together would not fit in memory."""
-
-    def __init__(self, count: int, make: Callable[[int], Step]) -> None:
-        self._count = count
-        self._make = make
-
-    def __len__(self) -> int:
-        return self._count
-
-    @overload
-    def __getitem__(self, index: int) -> Step: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[Step]: ...
-    def __getitem__(self, index: int | slice) -> Step | list[Step]:
-        if isinstance(index, slice):
-            return [self._make(i) for i in range(*index.indices(self._count))]
-        if not -self._count <= index < self._count:
-            raise IndexError(f"step {index} of {self._count}")
-        return self._make(index % self._count)
 
 
 @dataclass(frozen=True, eq=False)
@@ -166,9 +146,8 @@ class CombinedRound:
     @cached_property
     def key(self) -> bytes:
         """A digest of the content except bytes."""
-        digest = blake2b(self.first.tobytes(), digest_size=16, key=self.round.pattern.key)
-        digest.update(self.line.tobytes() + self.times.to_bytes(8, "little"))
-        return digest.digest()
+        parts = self.first.tobytes(), self.line.tobytes(), self.times.to_bytes(8, "little")
+        return blake2b(b"".join(parts), digest_size=16, key=self.round.pattern.key).digest()
 
 
 @dataclass(frozen=True, eq=False)

@@ -78,7 +78,7 @@ class MessageLevelRun(ScheduleRun):
             pattern = step.round.pattern
             if pattern.key not in self._parts:
                 self._parts[pattern.key] = messages_by_rank(pattern)
-            routes = self._numbers.of(pattern) if pattern.messages else (np.zeros(0, np.int64),) * 2
+            routes = self._routes_of(pattern) if pattern.messages else (np.zeros(0, np.int64),) * 2
             self._begun[index] = PartialStep(step, self._parts[pattern.key], self.schedule.places, *routes)
         return self._begun[index]
 

@@ -1,15 +1,15 @@
 """A schedule in execution on a network, concurrently with other traffic."""
 
 from collections.abc import Callable
-from dataclasses import KW_ONLY, dataclass, field
+from dataclasses import KW_ONLY, dataclass, field, replace
 from functools import partial
 
 import numpy as np
 
 from s2sim.arrays import Ints
-from s2sim.collectives.schedules.schedule import Round, Schedule, Step
+from s2sim.collectives.schedules.schedule import Pattern, Round, Schedule, Step
 from s2sim.collectives.timing.rounds import RoundTimes
-from s2sim.collectives.timing.routes import KnownRoutes, OnRoutes, RouteNumbers
+from s2sim.collectives.timing.routes import KnownRoutes, OnRoutes, find_routes
 from s2sim.network.base import Network, at_end_of_timestep, call_after, call_now_or_after
 from s2sim.network.fluid import FluidNetwork
 from s2sim.topology.cluster import Cluster
@@ -42,9 +42,21 @@ class ScheduleRun:
     known_routes: KnownRoutes = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self._numbers = RouteNumbers(self.network, self.schedule, self.cluster, self.on_routes, self.known_routes)
         self._owner = self.network.add_owner(self._arrived)
         self._missing, self._dependents = dependencies(self.schedule)
+
+    def _routes_of(self, pattern: Pattern) -> tuple[Ints, Ints]:
+        """Return the network's numbers of a pattern's routes, and the latency after the bytes, int64 of shape (m,)."""
+        by_sending = self.schedule.release == "sent"
+        key = by_sending, pattern.key
+        if key not in self.known_routes:
+            routes = find_routes(self.cluster, pattern)
+            after_ps = routes.latency_ps if by_sending else np.zeros_like(routes.latency_ps)
+            numbers = self.network.add_routes(replace(routes, latency_ps=routes.latency_ps - after_ps))
+            self.known_routes[key] = numbers, after_ps
+            if self.on_routes is not None:
+                self.on_routes(numbers, pattern.src[: len(numbers)], pattern.dst[: len(numbers)])
+        return self.known_routes[key]
 
     def _arrived(self, tags: Ints) -> None:
         """Process messages whose last byte has been transmitted."""
@@ -123,7 +135,7 @@ class CollectiveRun(ScheduleRun):
             self._release(index, by_sending=True)
             self._finish(index)
             return
-        numbers, flying.after_ps = self._numbers.of(step.round.pattern)
+        numbers, flying.after_ps = self._routes_of(step.round.pattern)
         if self.late_ps is not None:
             flying.after_ps = flying.after_ps + self.late_ps(index, time, messages)
         (send or self.network.send)(numbers, step.round.bytes, self._owner, (index << STEP_SHIFT) + np.arange(messages))

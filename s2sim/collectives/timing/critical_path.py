@@ -1,7 +1,7 @@
 """End times of ranks that wait for their own messages only, for messages of known durations."""
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import KW_ONLY, dataclass
+from dataclasses import KW_ONLY, dataclass, field
 from functools import partial
 
 import numpy as np
@@ -91,6 +91,7 @@ _MAX_SPANS = 128  # places, for which times between all starts and ends are kept
 _RATE_SLACK = 1 + 1e-12  # rounding of sums
 
 
+@dataclass(eq=False)
 class CriticalPath:
     """A chain of rounds whose messages have the same durations whenever its ranks begin.
 
@@ -98,15 +99,12 @@ class CriticalPath:
     messages of a step, int64 picoseconds of shape (m,); ``routes`` are those of patterns by their keys, where known.
     """
 
-    def __init__(
-        self, steps: Sequence[Step], flight_ps: Callable[[int], Ints], routes: dict[bytes, Routes] | None = None
-    ) -> None:
-        self._steps = steps
-        self._flight_ps = flight_ps
-        self._needs: dict[tuple[int, int], bool] = {}
-        self._asked = 0
-        self._spans_ps: Ints | None = None
-        self.routes = routes or {}
+    steps: Sequence[Step]
+    flight_ps: Callable[[int], Ints]
+    routes: dict[bytes, Routes] = field(default_factory=dict)
+    _needs: dict[tuple[int, int], bool] = field(default_factory=dict, init=False)
+    _asked: int = field(default=0, init=False)
+    _spans_ps: Ints | None = field(default=None, init=False)
 
     def ends_ps(self, start_ps: Ints, late_ps: LatePs | None = None) -> Ints:
         """Return when each rank's part is done, int64 picoseconds of shape (places,).
@@ -130,11 +128,11 @@ class CriticalPath:
     def _pass(self, start_ps: Ints, late_ps: LatePs | None) -> Ints:
         """Return the ends for starts of shape (places,), or of each column of several."""
         ready_ps = start_ps.copy()
-        for index, step in enumerate(self._steps):
+        for index, step in enumerate(self.steps):
             sent = step.round
             if not sent.pattern.messages:
                 continue
-            flight_ps = self._flight_ps(index)
+            flight_ps = self.flight_ps(index)
             ends = [(side, len(np.unique(side)) == len(side)) for side in (sent.pattern.src, sent.pattern.dst)]
             for time in range(step.times):
                 if ready_ps.min() == NEVER:
@@ -188,8 +186,7 @@ def critical_path(schedule: Schedule, cluster: Cluster, routes_of: Callable[[Pat
         if crossings > _MAX_CROSSINGS:
             return None
         # The rate of each message without other traffic, in bytes per picosecond.
-        alone = found.narrowest(capacity)
-        limits[pattern.key] = alone if found.limit_Bps is None else np.minimum(alone, found.limit_Bps / PS_PER_S)
+        limits[pattern.key] = found.fastest(capacity)
         lengths = np.diff(found.offsets)
         senders = np.repeat(pattern.src[: pattern.messages], lengths)
         key, place = np.unique(found.links * schedule.places + senders, return_inverse=True)

@@ -3,6 +3,8 @@
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from operator import attrgetter
+from typing import TypeVar
 
 import numpy as np
 
@@ -15,30 +17,37 @@ from s2sim.topology.cluster import Cluster
 from s2sim.topology.quantity import Quantity
 from s2sim.topology.shape import ClusterShape
 
+K = TypeVar("K")
+V = TypeVar("V")
 # Some 50 bytes each.
 _CACHED_MESSAGES = 1 << 20
 
 
-class PatternCache:
-    """A cache of patterns with overheads on one cluster, and on others that differ from it in rates only."""
+class RecentCache(dict[K, V]):
+    """Values by key, of which those used last are kept, of a total size of at most ``most``."""
+
+    def __init__(self, most: int, size_of: Callable[[V], int]) -> None:
+        super().__init__()
+        self._most, self._size_of, self._total = most, size_of, 0
+
+    def of(self, key: K, make: Callable[[], V]) -> V:
+        """Return the value of a key, which is made where it is not kept."""
+        value = self.pop(key, None)
+        if value is None:
+            value = make()
+            self._total += self._size_of(value)
+            while self and self._total > self._most:
+                self._total -= self._size_of(self.pop(next(iter(self))))
+        # The most recently used is the last.
+        self[key] = value
+        return value
+
+
+class PatternCache(RecentCache[tuple[bytes, Hashable], Pattern]):
+    """Patterns with overheads on one cluster, and on others that differ from it in rates only."""
 
     def __init__(self) -> None:
-        self._found: dict[tuple[bytes, Hashable], Pattern] = {}
-        self._messages = 0
-
-    def of(self, pattern: Pattern, cache_key: Hashable, overheads: Callable[[], Overheads | None]) -> Pattern:
-        """Return a pattern with its overheads, if any; ``cache_key`` is that of `LibraryProfile.cache_key`."""
-        key = (pattern.key, cache_key)
-        sent = self._found.pop(key, None)
-        if sent is None:
-            if (found := overheads()) is None:
-                return pattern
-            sent = replace(pattern, overheads=found)
-            self._messages += sent.messages
-            while self._found and self._messages > _CACHED_MESSAGES:
-                self._messages -= self._found.pop(next(iter(self._found))).messages
-        self._found[key] = sent
-        return sent
+        super().__init__(_CACHED_MESSAGES, attrgetter("messages"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +149,7 @@ def apply_overheads(
             # Rounds of one pattern share the new pattern all the same, so that its routes are computed once.
             found = overheads()
             key, patterns, overheads = None if found is None else found.key, own, lambda: found
-        pattern = patterns.of(sent.pattern, key, overheads)
+        pattern = patterns.of((sent.pattern.key, key), lambda: replace(sent.pattern, overheads=overheads()))
         if pattern.overheads is None:
             return sent
         sizes = sent.bytes * pattern.overheads.factor

@@ -152,9 +152,8 @@ class RoundTimes:
         return shape, capacity
 
     def _times(self, sent: Round) -> _RoundBounds:
-        digest = blake2b(sent.pattern.key, digest_size=16)
-        digest.update((sent.bytes[:1] if all_equal(sent.bytes) else sent.bytes).tobytes())
-        key = digest.digest()
+        sizes_bytes = sent.bytes[:1] if all_equal(sent.bytes) else sent.bytes
+        key = blake2b(sent.pattern.key + sizes_bytes.tobytes(), digest_size=16).digest()
         known = self._known.get(key)
         if known is None:
             at_most_ps, at_least_ps = self._bounds(self._ways.of(sent.pattern), sent, delivered=True)

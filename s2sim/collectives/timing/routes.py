@@ -3,16 +3,15 @@
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from s2sim.arrays import Floats, Ints, Mask
-from s2sim.collectives.schedules.schedule import Pattern, Schedule, TransferLegs
-from s2sim.collectives.timing.library_profile import PatternCache, all_equal
+from s2sim.collectives.schedules.schedule import Pattern, TransferLegs
+from s2sim.collectives.timing.library_profile import PatternCache, RecentCache, all_equal
 from s2sim.errors import TopologyError
-from s2sim.network.base import Network
 from s2sim.topology.cluster import Cluster
 from s2sim.topology.graph import Routes, concatenate_routes
 
@@ -137,19 +136,16 @@ class RouteTable:
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
         self.kept: KeptSchedules | None = None  # Schedules for timers at several rates, where somebody keeps them
-        self._found: dict[bytes, RouteSet] = {}
-        self._crossings = 0
+        self.searches = 0
+        self.forget()
+
+    def forget(self) -> None:
+        """Empty the caches, of which timers may need little more."""
+        self._found: RecentCache[bytes, RouteSet] = RecentCache(_CACHED_CROSSINGS, lambda way: len(way.place))
         self._packed: dict[bytes, Routes] = {}
         self._packed_crossings = 0
         self._within: dict[tuple[int, ...], RouteTable] = {}
         self._apart: dict[tuple[tuple[int, ...], ...], frozenset[tuple[int, ...]]] = {}
-        self.searches = 0
-        self.sent = PatternCache()
-
-    def forget(self) -> None:
-        """Empty the caches, of which timers may need little more."""
-        self._found, self._packed, self._within, self._apart = {}, {}, {}, {}
-        self._crossings = self._packed_crossings = 0
         self.sent = PatternCache()
 
     def within(self, ranks: tuple[int, ...]) -> "RouteTable":
@@ -182,15 +178,7 @@ class RouteTable:
 
     def of(self, pattern: Pattern) -> RouteSet:
         """Return the routes of a pattern's messages with their links, and cache them."""
-        way = self._found.pop(pattern.key, None)
-        if way is None:
-            way = self._search(pattern)
-            self._crossings += len(way.place)
-            while self._found and self._crossings > _CACHED_CROSSINGS:
-                self._crossings -= len(self._found.pop(next(iter(self._found))).place)
-        # The most recently used is the last.
-        self._found[pattern.key] = way
-        return way
+        return self._found.of(pattern.key, partial(self._search, pattern))
 
     def routes(self, pattern: Pattern) -> Routes:
         """Return the routes of a pattern's messages, without caching them."""
@@ -228,31 +216,3 @@ class RouteTable:
             np.minimum.at(soonest_ps, place, np.repeat(routes.latency_ps, np.diff(routes.offsets)))
         load = np.bincount(place, routes.weights).astype(np.float64)
         return RouteSet(given, routes, limits_Bps, used, place, load, soonest_ps)
-
-
-class RouteNumbers:
-    """Numbers of the routes of a schedule's patterns in a network, each added once.
-
-    Parameters are as of `s2sim.collectives.timing.collective_run.ScheduleRun`.
-    """
-
-    def __init__(
-        self, network: Network, schedule: Schedule, cluster: Cluster, on_routes: OnRoutes | None, known: KnownRoutes
-    ) -> None:
-        self._network = network
-        self._by_sending = schedule.release == "sent"
-        self._cluster = cluster
-        self._on_routes = on_routes
-        self._known = known
-
-    def of(self, pattern: Pattern) -> tuple[Ints, Ints]:
-        """Return the numbers of a pattern's routes, and the latency after the bytes, both int64 of shape (m,)."""
-        key = self._by_sending, pattern.key
-        if key not in self._known:
-            routes = find_routes(self._cluster, pattern)
-            after_ps = routes.latency_ps if self._by_sending else np.zeros_like(routes.latency_ps)
-            numbers = self._network.add_routes(replace(routes, latency_ps=routes.latency_ps - after_ps))
-            self._known[key] = numbers, after_ps
-            if self._on_routes is not None:
-                self._on_routes(numbers, pattern.src[: len(numbers)], pattern.dst[: len(numbers)])
-        return self._known[key]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from s2sim.arrays import Floats, Ints
 from s2sim.collectives.schedules.schedule import CombinedRound, LazySteps, Schedule, Stage
-from s2sim.collectives.timing.library_profile import LibraryProfile, all_equal
+from s2sim.collectives.timing.library_profile import LibraryProfile, RecentCache, all_equal
 from s2sim.collectives.timing.routes import RouteSet, RouteTable, independent_messages
 from s2sim.network.base import without_slack_links
 from s2sim.network.fluid import solve_batch_ps
@@ -284,7 +284,8 @@ _SOLVED, _SAME = 256, 1e-12
 class KeptSchedules:
     """The schedules of collectives on clusters that differ in rates only, made once.
 
-    Links of one class and rate on the first of these are of one kind. ``ways`` are the routes on all.
+    Links of one class and rate on the first of these are of one kind. ``ways`` are the routes on all, ``profiles`` an
+    algorithm's text and the library's profile of each protocol by what they follow from.
     """
 
     def __init__(self, ways: RouteTable) -> None:
@@ -296,9 +297,9 @@ class KeptSchedules:
         self._limits: dict[float, int] = {}
         self._alike: dict[bytes, Alike] = {}
         self._kept: dict[Hashable, Schedule] = {}
-        self._profiles: dict[Hashable, tuple[str, tuple[LibraryProfile, ...]]] = {}
+        self.profiles: dict[Hashable, tuple[str, tuple[LibraryProfile, ...]]] = {}
         self._shapes: dict[int, ScheduleShape] = {}
-        self._made: dict[Hashable, Schedule] = {}
+        self._made: RecentCache[Hashable, Schedule] = RecentCache(_IN_USE, lambda _: 1)
         self._sent: dict[bytes, tuple[Floats, Ints]] = {}
 
     def sent_ps(self, routes: Routes, sizes_bytes: Floats, capacity: Floats) -> Ints:
@@ -314,10 +315,8 @@ class KeptSchedules:
         return ends_ps
 
     def _sent_together_ps(self, routes: Routes, sizes_bytes: Floats, capacity: Floats) -> Ints:
-        digest = blake2b(digest_size=16)
-        for part in (routes.offsets, routes.links, routes.weights, sizes_bytes):
-            digest.update(part.tobytes())
-        key, limiting = digest.digest(), capacity[np.unique(routes.links)]
+        parts = (each.tobytes() for each in (routes.offsets, routes.links, routes.weights, sizes_bytes))
+        key, limiting = blake2b(b"".join(parts), digest_size=16).digest(), capacity[np.unique(routes.links)]
         if key in self._sent:
             slower, known_ps = self._sent[key]
             factor = limiting / slower
@@ -344,10 +343,9 @@ class KeptSchedules:
         way, pattern = self._ways.of(whole.round.pattern), whole.round.pattern
         sizes, size = np.unique(whole.round.bytes, return_inverse=True)
         latencies_ps, latency = np.unique(way.routes.latency_ps, return_inverse=True)
-        digest = blake2b(digest_size=16)
-        for part in (pattern.src, pattern.dst, whole.first, size, latency, way.limits_Bps):
-            digest.update(part.tobytes() + len(part).to_bytes(8, "little"))
-        key = digest.digest()
+        parts = pattern.src, pattern.dst, whole.first, size, latency, way.limits_Bps
+        held = b"".join(part.tobytes() + len(part).to_bytes(8, "little") for part in parts)
+        key = blake2b(held, digest_size=16).digest()
         if key not in self._alike:
             first = len(self._first)
             limits, number = np.unique(way.limits_Bps, return_inverse=True)
@@ -356,33 +354,18 @@ class KeptSchedules:
             self._alike[key] = Alike.of(way, kind, whole.first, size, latency)
         return ChainShape(whole, way, self._alike[key], sizes, latencies_ps)
 
-    def profiles(
-        self, key: Hashable, make: Callable[[], tuple[str, tuple[LibraryProfile, ...]]]
-    ) -> tuple[str, tuple[LibraryProfile, ...]]:
-        """Return an algorithm's text and the library's profile of each protocol for a key, as ``make`` does."""
-        if key not in self._profiles:
-            self._profiles[key] = make()
-        return self._profiles[key]
-
     def of(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
         """Return the schedule of a key as ``make`` returns it; the contents of its stage are made when read."""
         if key not in self._kept:
-            self._kept[key] = self._light(self._made_of(key, make), key, make)
+            self._kept[key] = self._light(self._made.of(key, make), key, make)
         return self._kept[key]
-
-    def _made_of(self, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
-        made = self._made.pop(key, None) or make()
-        while len(self._made) >= _IN_USE:
-            self._made.pop(next(iter(self._made)))
-        self._made[key] = made
-        return made
 
     def _light(self, schedule: Schedule, key: Hashable, make: Callable[[], Schedule]) -> Schedule:
         if not schedule.stage.chain or not len(schedule.steps):
             return schedule
 
         def stage() -> Stage:
-            return self._made_of(key, make).stage
+            return self._made.of(key, make).stage
 
         volume = None if schedule.stage.volume is None else (lambda ranks: stage().traffic(ranks))
         # The first step tells whether switches reduce.

@@ -345,7 +345,9 @@ class Timer:
             name, each = profiles()
             return [Possibility(name, profile, partial(charged, profile)) for profile in each]
         key = made, demand, self.profile, rates
-        name, each = kept.profiles(key, profiles)
+        if key not in kept.profiles:
+            kept.profiles[key] = profiles()
+        name, each = kept.profiles[key]
         makes = [(profile, partial(kept.of, (*key, profile), partial(charged, profile))) for profile in each]
         return [Possibility(name, *make) for make in makes]
 

@@ -127,9 +127,7 @@ def permanent_effects(
     for healthy, damaged, times in sent if damage else ():
         for number, (fault, links) in enumerate(damage):
             routes = healthy if fault.avoided else damaged
-            if len(routes.latency_ps):
-                crossing = np.logical_or.reduceat(links[routes.links], routes.offsets[:-1])
-                messages[number] += times * int(np.count_nonzero(crossing))
+            messages[number] += times * int(np.count_nonzero(routes.crossing(links)))
     effects = [fault.effect_on_messages(met) for (fault, _), met in zip(damage, messages, strict=True)]
     others = any(fault.sends for fault in faults)
     return [replace(effect, nothing=effect.nothing and not others) for effect in effects]
@@ -164,20 +162,15 @@ class FaultyNetwork:
     """A network with the transient faults.
 
     Background traffic never ends, so that the simulation has to be stopped. The cluster already has the permanent
-    faults; ``seed`` is the root of random samples, and ``on_loads`` is called whenever loads of links change.
+    faults; its seed is the root of random samples, and ``on_loads`` is called whenever loads of links change.
     """
 
     def __init__(
-        self,
-        env: simpy.Environment,
-        cluster: Cluster,
-        faults: Sequence[Fault],
-        seed: int,
-        on_loads: OnLoads | None = None,
+        self, env: simpy.Environment, cluster: Cluster, faults: Sequence[Fault], on_loads: OnLoads | None = None
     ) -> None:
         self._cluster = cluster
         self.network = TimeVaryingNetwork(env, cluster, on_loads)
-        begun = [fault.act(self.network, cluster, seed) for fault in faults if not fault.permanent]
+        begun = [fault.act(self.network, cluster, cluster.seed) for fault in faults if not fault.permanent]
         self._acting = [each for each in begun if each is not None]
         self._delays = [each.late_ps for each in self._acting if each.late_ps is not None]
         self._delays_alone = on_loads is None and len(self._delays) == len(self._acting)

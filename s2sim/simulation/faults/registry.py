@@ -43,9 +43,8 @@ class BackgroundFault(Fault):
 
     def act(self, network: TimeVaryingNetwork, cluster: Cluster, seed: int) -> ActiveFault:
         """Send for as long as the simulation lasts."""
-        traffic = BackgroundTraffic(
-            network, cluster, load=self.load, size_bytes=self.size.bytes, generator=named_generator(seed, self.text)
-        )
+        generator = named_generator(seed, self.text)
+        traffic = BackgroundTraffic(network, cluster, self.load, self.size.bytes, generator)
         network.env.process(traffic.run())
 
         def effect() -> Effect:
@@ -253,8 +252,7 @@ class SlowRank(Fault):
         return Effect(self.text, f"{count:,} transfers start later", count == 0)
 
 
-_KINDS = (SlowLink, FailLink, SlowRank, Jitter, BackgroundFault)
-FAULTS = Registry("fault", "s2sim.faults", {kind.name: f"{__name__}:{kind.__name__}" for kind in _KINDS})
+FAULTS = Registry("fault", "s2sim.faults", Fault.catalogue.places)
 
 
 def make_fault(text: str) -> Fault:

@@ -208,13 +208,13 @@ class TreeLayout(Layout):
         sent_Bps = sum_by_group(capacity.port_Bps, switch, self.leaf_switches)[used] / hosts[used] * self.hosts_per_leaf
         single = np.full(self.switches, -1, np.int64)
         single[: self.leaf_switches] = np.arange(self.leaf_switches)
-        worst = float((sent_Bps / capacity.between.leaving(single, self.leaf_switches)[used]).max())
+        worst = float((sent_Bps / capacity.leaving(single, self.leaf_switches)[used]).max())
         if not self.uplinks_per_aggregation:
             return worst
         pods = self.partitions()[1]
         pod = pods.group_of_switch[: self.leaf_switches]
         pod_Bps = np.bincount(pod, sent_Bps, self.pods) / np.bincount(pod) * self.leaves_per_pod
-        return max(worst, float((pod_Bps / capacity.between.leaving(pods.group_of_switch, self.pods)).max()))
+        return max(worst, float((pod_Bps / capacity.leaving(pods.group_of_switch, self.pods)).max()))
 
     def describe(self, oversubscription: float | None) -> list[str]:
         shape = self.shape
