@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from itertools import pairwise, product
+from math import prod
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -235,7 +236,8 @@ def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> 
 def _frontier(base: RunSpec, runs: advice.Runs, changes: Changes) -> Advice:
     """Return the combinations that no other one betters in time, error and price together."""
     ways = advice.Combinations(base, changes, runs, together=True)
-    sampled = ways.networks() > MOST_RUNS
+    clusters = prod(map(len, ways.axes))
+    sampled = clusters > MOST_RUNS
     if not sampled:
         points = list(product(*(range(len(axis)) for axis in ways.axes)))
     else:
@@ -246,14 +248,14 @@ def _frontier(base: RunSpec, runs: advice.Runs, changes: Changes) -> Advice:
         drawn = {tuple(int(s * len(a)) for s, a in zip(share, ways.axes, strict=True)) for share in shares}
         points = sorted(corners | drawn)
     every = [(*point, reducer) for point in points for reducer in range(len(ways.reducers))]
-    known = [(point, cell) for point in every if (cell := ways.cell(point)) is not None]
+    known = [cell for point in every if (cell := ways.cell(point)) is not None]
     if not known:
         raise OptionError("advise frontier: none of the combinations can be run: s2sim run says why")
-    axes = [(cell.longest_s, cell.candidate.loss, ways.price(point)) for point, cell in known]
-    cells = [known[place][1] for place in pareto(axes)]
+    axes = [(cell.longest_s, cell.candidate.loss, cell.price or 0.0) for cell in known]
+    cells = [known[place] for place in pareto(axes)]
     several = format_number_of(len(cells), "cell")
     line = f"{several} of {len(known)}: nothing betters them in time, error and price together."
-    notes = [f"a Sobol sample of {len(points)} of {ways.networks()} clusters: others may be better"] if sampled else []
+    notes = [f"a Sobol sample of {len(points)} of {clusters} clusters: others may be better"] if sampled else []
     unsure = dict.fromkeys(cell.reducer for cell in cells if cell.feedback)
     notes += [f"training has to tell whether error feedback allows {enumerate_words([*unsure])}"] if unsure else []
     return _advice("frontier", base, [line], cells, ways.count, runs, changes.currency, notes)
