@@ -3,8 +3,8 @@
 import sys
 import time
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -143,17 +143,10 @@ def _peak_bytes() -> int:
 _Answer = tuple[str, tuple[Line, ...], dict[str, Any], dict[str, Any]]
 
 
-@contextmanager
-def _warnings() -> Iterator[list[warnings.WarningMessage]]:
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", S2SimWarning)
-        yield warned
-
-
 def _answers(job: Job) -> list[_Answer]:
     spec = job.spec
     if isinstance(spec, CollectiveSpec):
-        with _warnings() as warned:
+        with warnings.catch_warnings(record=True, action="always", category=S2SimWarning) as warned:
             refuse_too_large(collective_cost(spec))
             result = collective_result(plan_collective(spec))
         line = Line(
@@ -180,11 +173,11 @@ def _texts(warned: Iterable[warnings.WarningMessage], names: Collection[str] = (
 
 def _run_answers(job: Job, spec: RunSpec) -> list[_Answer]:
     asked = [each.reducers for _, each in job.cells if isinstance(each, RunSpec)]
-    with _warnings() as shared:
+    with warnings.catch_warnings(record=True, action="always", category=S2SimWarning) as shared:
         of = run_subsets(spec, refuse_too_large)
     answers: list[_Answer] = []
     for (key, _), names in zip(job.cells, asked, strict=True):
-        with _warnings() as own:
+        with warnings.catch_warnings(record=True, action="always", category=S2SimWarning) as own:
             result = of(names)
         lines = []
         for row in result.results:
