@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
 from math import prod
 from operator import attrgetter
 from pathlib import Path
@@ -26,6 +26,7 @@ from s2sim.options import join_option_string, split_option_string
 from s2sim.provenance import run_record
 from s2sim.reducers.registry import make_reducer
 from s2sim.simulation.bucketing.policy import make_discipline
+from s2sim.sweeps.explore import with_density
 from s2sim.sweeps.study import MOST_CELLS
 from s2sim.tables import group_by
 from s2sim.units import enumerate_words, format_money, format_number_of, format_rate
@@ -102,15 +103,12 @@ def _alike(cell: advice.AdviceCell) -> tuple[Any, ...]:
 
 def _allowed_densities(base: RunSpec, names: Sequence[str], runs: advice.Runs) -> list[str]:
     """Return each reducer with the density with which it is quickest among those with an error that is allowed."""
-    levels = {}
-    for reducer in names:
-        name, options = split_option_string(reducer)
-        levels[reducer] = [join_option_string(name, {**options, "density": f"{each:g}"}) for each in _DENSITIES]
-    every = tuple(dict.fromkeys(text for texts in levels.values() for text in texts))
+    levels = [[with_density(name, each) for each in _DENSITIES] for name in names]
+    every = tuple(dict.fromkeys(chain(*levels)))
     result = runs.result(replace(base, reducers=every)) if every else None
     rows = [] if result is None else [(result, row) for row in result.results if row.judged.rejected is None]
     found = []
-    for texts in levels.values():
+    for texts in levels:
         own = [advice.cell_of(*made) for made in rows if made[1].reducer in texts]
         found += [advice.quickest(own).reducer] if own else []
     return found
