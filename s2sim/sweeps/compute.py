@@ -18,6 +18,7 @@ from s2sim.provenance import content_hash, named_files, package_version
 from s2sim.reducers.registry import resolved_options
 from s2sim.sweeps.store import COLUMNS, Line, Outcome, State
 from s2sim.sweeps.study import Cell
+from s2sim.tables import group_by
 from s2sim.traffic.collective_run import collective_cost, collective_result, plan_collective
 from s2sim.traffic.spec import CollectiveSpec
 
@@ -63,18 +64,16 @@ def cell_key(cell: Cell) -> str:
 
 def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
     """Return the jobs of cells with specs, first one of each recording, few ranks first, which others then reuse."""
-    groups: dict[Any, list[tuple[str, ClusterSpec]]] = {}
-    seen = set()
-    for cell, key in cells:
-        if cell.spec is None or key in seen:
-            continue
-        seen.add(key)
-        network: Any = key
+
+    def network(cell: tuple[str, ClusterSpec]) -> str | ClusterSpec:
+        key, spec = cell
         # What is named as dense is what others would be compared with.
-        if isinstance(cell.spec, RunSpec) and cell.spec.reducers and not any(map(_is_dense, cell.spec.reducers)):
-            network = replace(cell.spec, reducers=())
-        groups.setdefault(network, []).append((key, cell.spec))
-    jobs = [Job(tuple(cells)) for cells in groups.values()]
+        if isinstance(spec, RunSpec) and spec.reducers and not any(map(_is_dense, spec.reducers)):
+            return replace(spec, reducers=())
+        return key
+
+    specs = {key: cell.spec for cell, key in cells if cell.spec is not None}
+    jobs = [Job(tuple(alike)) for alike in group_by(specs.items(), network).values()]
     jobs.sort(key=lambda job: (job.ranks, job.recordings))
     firsts = {job.recordings: job for job in reversed(jobs)}
     return sorted(jobs, key=lambda job: firsts[job.recordings] is not job)
