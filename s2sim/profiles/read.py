@@ -307,8 +307,9 @@ def profile_text(profile: ComputeProfile, *, description: str, batch_source: str
     """Return the TOML of a measured profile with the sources of its mini-batch and memory-bound share."""
     check_model_name(profile.model)
     stated = {
-        "batch": (profile.batch, "user", batch_source),
-        "memory_bound": (profile.memory_bound, "estimated", memory_bound_source),
+        "batch": (f"value = {profile.batch!r}", "user", batch_source),
+        "memory_bound": (f"value = {profile.memory_bound!r}", "estimated", memory_bound_source),
+        "optimizer": (f"time = {_quoted(_time(profile.optimizer_ps))}", profile.kind, profile.source),
     }
     names = ("model", "gpu", "precision", "sample", "kind", "source")
     lines = [
@@ -320,9 +321,8 @@ def profile_text(profile: ComputeProfile, *, description: str, batch_source: str
         "]",
     ]
     for name, (value, kind, source) in stated.items():
-        lines += ["", f"[{name}]", f"value = {value!r}", f"kind = {_quoted(kind)}", f"source = {_quoted(source)}"]
-    lines += ["", "[optimizer]", f"time = {_quoted(_time(profile.optimizer_ps))}", f"kind = {_quoted(profile.kind)}"]
-    return "\n".join([*lines, f"source = {_quoted(profile.source)}", ""])
+        lines += ["", f"[{name}]", value, f"kind = {_quoted(kind)}", f"source = {_quoted(source)}"]
+    return "\n".join([*lines, ""])
 
 
 def check_model_name(model: str) -> None:
