@@ -160,6 +160,14 @@ def profile_toml(fit: SettingFit) -> str:
     return profile_text(LIBRARY, written, fitted, origin)
 
 
+@dataclass(frozen=True, slots=True)
+class CodecTime:
+    """Seconds that a setting measured of a reducer outside of collectives, and the work that this was."""
+
+    seconds: float
+    work: float
+
+
 @cache
 def record_reducer(what: str, trace: str, workers: int) -> Recording:
     """Return the recording of a reducer's first step."""
@@ -176,16 +184,17 @@ def exchange_s(setting: MeasuredSetting, what: str, trace: str, own: ConstantOve
     return replay(recording, timer, load_gpu(_GPU), replace(plan, profile=timer.profile)).communication_ps / PS_PER_S
 
 
-def measured_codec_time(setting: MeasuredSetting, row: MeasuredTiming, own: ConstantOverrides) -> tuple[float, float]:
-    """Return the measured seconds of a reducer's codec and of other waiting outside of its exchange, and their work."""
+def measured_codec_time(setting: MeasuredSetting, row: MeasuredTiming, own: ConstantOverrides) -> CodecTime:
+    """Return the measured time of a reducer's codec and of other waiting outside of its exchange."""
     outside_s = row.median_s - row.compute_s - exchange_s(setting, row.what, row.trace, own)
-    return max(row.codec_s, outside_s), _work(setting, row)
+    return CodecTime(max(row.codec_s, outside_s), _work(setting, row))
 
 
-def predict_codec_s(setting: MeasuredSetting, row: MeasuredTiming, codec: tuple[float, float] | None) -> float:
+def predict_codec_s(setting: MeasuredSetting, row: MeasuredTiming, codec: CodecTime | None) -> float:
     """Return the predicted seconds of a codec, in proportion to work and to workers per processor."""
-    seconds, work = codec or (0.0, 0.0)
-    return seconds * _work(setting, row) / work if work else seconds
+    if codec is None or not codec.work:
+        return 0.0 if codec is None else codec.seconds
+    return codec.seconds * _work(setting, row) / codec.work
 
 
 def _work(setting: MeasuredSetting, row: MeasuredTiming) -> float:
