@@ -247,6 +247,11 @@ def data_directory(kind: str) -> Path:
     return installed if installed.is_dir() else _PACKAGE.parent / kind
 
 
+def shipped_tables(kind: str) -> dict[str, Path]:
+    """Return the TOML files of shipped data, such as ``models``, by name in alphabetical order."""
+    return {path.stem: path for path in sorted(data_directory(kind).glob("*.toml"))}
+
+
 def measured_folder(kind: str, text: str | None) -> Path:
     """Return a folder of measurements; for None, or ``measured_KIND`` where there is none, that of the shipped ones."""
     path = None if text is None else user_path(text, S2SimError)

@@ -3,7 +3,8 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import chain, pairwise, product
+from math import prod
 from operator import attrgetter
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from s2sim.options import join_option_string, split_option_string
 from s2sim.provenance import run_record
 from s2sim.reducers.registry import make_reducer
 from s2sim.simulation.bucketing.policy import make_discipline
+from s2sim.sweeps.explore import with_density
 from s2sim.sweeps.study import MOST_CELLS
 from s2sim.tables import group_by
 from s2sim.units import enumerate_words, format_money, format_number_of, format_rate
@@ -101,15 +103,12 @@ def _alike(cell: advice.AdviceCell) -> tuple[Any, ...]:
 
 def _allowed_densities(base: RunSpec, names: Sequence[str], runs: advice.Runs) -> list[str]:
     """Return each reducer with the density with which it is quickest among those with an error that is allowed."""
-    levels = {}
-    for reducer in names:
-        name, options = split_option_string(reducer)
-        levels[reducer] = [join_option_string(name, {**options, "density": f"{each:g}"}) for each in _DENSITIES]
-    every = tuple(dict.fromkeys(text for texts in levels.values() for text in texts))
+    levels = [[with_density(name, each) for each in _DENSITIES] for name in names]
+    every = tuple(dict.fromkeys(chain(*levels)))
     result = runs.result(replace(base, reducers=every)) if every else None
     rows = [] if result is None else [(result, row) for row in result.results if row.judged.rejected is None]
     found = []
-    for texts in levels.values():
+    for texts in levels:
         own = [advice.cell_of(*made) for made in rows if made[1].reducer in texts]
         found += [advice.quickest(own).reducer] if own else []
     return found
@@ -235,7 +234,8 @@ def _largest(base: RunSpec, runs: advice.Runs, efficiency: float, most: int) -> 
 def _frontier(base: RunSpec, runs: advice.Runs, changes: Changes) -> Advice:
     """Return the combinations that no other one betters in time, error and price together."""
     ways = advice.Combinations(base, changes, runs, together=True)
-    sampled = ways.networks() > MOST_RUNS
+    clusters = prod(map(len, ways.axes))
+    sampled = clusters > MOST_RUNS
     if not sampled:
         points = list(product(*(range(len(axis)) for axis in ways.axes)))
     else:
@@ -246,14 +246,14 @@ def _frontier(base: RunSpec, runs: advice.Runs, changes: Changes) -> Advice:
         drawn = {tuple(int(s * len(a)) for s, a in zip(share, ways.axes, strict=True)) for share in shares}
         points = sorted(corners | drawn)
     every = [(*point, reducer) for point in points for reducer in range(len(ways.reducers))]
-    known = [(point, cell) for point in every if (cell := ways.cell(point)) is not None]
+    known = [cell for point in every if (cell := ways.cell(point)) is not None]
     if not known:
         raise OptionError("advise frontier: none of the combinations can be run: s2sim run says why")
-    axes = [(cell.longest_s, cell.candidate.loss, ways.price(point)) for point, cell in known]
-    cells = [known[place][1] for place in pareto(axes)]
+    axes = [(cell.longest_s, cell.candidate.loss, cell.price or 0.0) for cell in known]
+    cells = [known[place] for place in pareto(axes)]
     several = format_number_of(len(cells), "cell")
     line = f"{several} of {len(known)}: nothing betters them in time, error and price together."
-    notes = [f"a Sobol sample of {len(points)} of {ways.networks()} clusters: others may be better"] if sampled else []
+    notes = [f"a Sobol sample of {len(points)} of {clusters} clusters: others may be better"] if sampled else []
     unsure = dict.fromkeys(cell.reducer for cell in cells if cell.feedback)
     notes += [f"training has to tell whether error feedback allows {enumerate_words([*unsure])}"] if unsure else []
     return _advice("frontier", base, [line], cells, ways.count, runs, changes.currency, notes)

@@ -168,36 +168,26 @@ class Combinations:
         """How many there are."""
         return prod(map(len, (*self.axes, self.reducers)))
 
-    def networks(self) -> int:
-        """Return how many there are without reducers."""
-        return prod(map(len, self.axes))
-
-    def text(self, point: Point) -> str:
-        """Return what a combination changes beside the reducer."""
-        chosen = [axis[level].text for axis, level in zip(self.axes, point, strict=False) if level]
-        return ", ".join(chosen) or AS_IT_IS.text
-
-    def price(self, point: Point) -> float:
-        """Return the price of a combination."""
-        return sum(prices[level] for prices, level in zip(self.prices, point, strict=True))
-
     def cell(self, point: Point) -> AdviceCell | None:
         """Return a combination's cell; None where it cannot be run, or its error cannot be used."""
-        name = str(self.reducers[point[-1]].fields[REDUCER])
+        *chosen, reducer = (axis[level] for axis, level in zip((*self.axes, self.reducers), point, strict=True))
+        name = str(reducer.fields[REDUCER])
+        changes = ", ".join(each.text for each in chosen if each.fields) or AS_IT_IS.text
         fields: dict[str, Any] = {REDUCER: self._names if self._together else (name,)}
-        for axis, level in zip(self.axes, point, strict=False):
-            fields |= axis[level].fields
+        for each in chosen:
+            fields |= each.fields
         try:
             spec = changed_spec(self.as_it_is, fields)
         except S2SimError as error:
-            self._runs.refused[self.text(point)] = str(error)
+            self._runs.refused[changes] = str(error)
             return None
         if (result := self._runs.result(spec)) is None:
             return None
         row = next((row for row in result.results if row.reducer == name), None)
         if row is None or (row.judged.rejected is not None and not row.baseline):
             return None
-        return cell_of(result, row, self.text(point), self.price(point) if self.changes.currency else None)
+        price = sum(each.price for each in (*chosen, reducer)) if self.changes.currency else None
+        return cell_of(result, row, changes, price)
 
     def time(self, point: Point, *, sure: bool = False) -> float:
         """Return the time of the same work, as long as it may be; infinity where a combination cannot be used.

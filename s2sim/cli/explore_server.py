@@ -1,6 +1,7 @@
 """The server of ``s2sim explore``: it answers from a store, and a process beside it computes cells."""
 
 import asyncio
+import os
 import secrets
 import socket
 import webbrowser
@@ -44,15 +45,11 @@ _OF_CHART = ("over", "show")
 
 def listen(port: int | None) -> socket.socket:
     """Return a socket on a port of this machine alone, by default a free one."""
-    made = socket.socket()
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((HOST, port or 0))
-        made.listen()
+        return socket.create_server((HOST, port or 0))
     except OSError as error:
-        made.close()
-        raise S2SimError(f"--port {port} cannot be used: {error.strerror}; leave it out for a free one") from None
-    return made
+        why = os.strerror(error.errno or 0)
+        raise S2SimError(f"--port {port} cannot be used: {why}; leave it out for a free one") from None
 
 
 def serve(explorer: Explorer, folder: Path, listening: socket.socket, *, headless: bool) -> None:

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, get_args
+from typing import TYPE_CHECKING, Any, cast, get_args
 
 from s2sim.cli import output
 from s2sim.cli.options import check_targets, command, group
@@ -257,9 +257,8 @@ def _facts(described: dict[str, Any]) -> list[tuple[str, str]]:
 def _precision(text: str) -> "Precision":
     from s2sim.profiles.profile import Precision
 
-    known: dict[str, Precision] = {each: each for each in get_args(Precision)}
-    check_known(text, known, f"--precision {text} is none")
-    return known[text]
+    check_known(text, get_args(Precision), f"--precision {text} is none")
+    return cast("Precision", text)
 
 
 def _check_out(out: str) -> None:

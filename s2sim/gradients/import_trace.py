@@ -221,10 +221,6 @@ def read_arrays(path: Path) -> Layers:
     return layers
 
 
-def _share_of_rows(layer: Layer) -> float:
-    return len(layer.rows) / layer.shape[0] if isinstance(layer, RowSparse) else float(layer.any(axis=1).mean())
-
-
 def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> tuple[statistics.GradientTable, Literal["fp32", "bf16"]]:
     """Compare the files, by step and rank, with each other; return their gradients and the type of all of them.
 
@@ -248,7 +244,8 @@ def _compare_files(paths: tuple[tuple[Path, ...], ...]) -> tuple[statistics.Grad
                     f"{path}: layer {name!r} is {found.get(name, 'missing')}, in {first} it is "
                     f"{shapes.get(name, 'missing')}; every file needs the same layers and shapes"
                 )
-        sparse = {name for name in sparse if _share_of_rows(layers[name]) < SPARSE_BELOW}
+        rows = {name: len(as_row_sparse(layers[name]).rows) for name in sparse}
+        sparse = {name for name, held in rows.items() if held < SPARSE_BELOW * shapes[name][0]}
 
     def gradient(step: int, rank: int) -> Gradient:
         read = {name: map_values(layer, widen) for name, layer in read_arrays(paths[step][rank]).items()}

@@ -261,8 +261,6 @@ def _split_common(values: Array, counts: Ints) -> tuple[Array, Array]:
     row.
     """
     common = np.zeros((len(counts) + 1, values.shape[1]), values.dtype)
-    if not len(counts):
-        return common, values
     starts = np.cumsum(counts) - counts
     means = np.add.reduceat(values, starts) / counts[:, None]
     spread = values - means.repeat(counts, axis=0)

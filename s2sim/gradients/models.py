@@ -7,12 +7,10 @@ from pathlib import Path
 from typing import Literal, TypeAlias
 
 from s2sim.errors import S2SimError, unknown_name
-from s2sim.files import StrictFields, check_tables, data_directory, read_toml
+from s2sim.files import StrictFields, check_tables, read_toml, shipped_tables
 from s2sim.gradients.gradient import Shaped
 
 Kind: TypeAlias = Literal["published", "estimated", "user"]
-
-_SUFFIX = ".toml"
 
 # Of one model, and of a line of its table: bytes of thousands fit in 64 bits.
 _MOST_LAYERS, MOST_ELEMENTS = 100_000, 2**50
@@ -133,7 +131,8 @@ class LayerTable(StrictFields):
 
     def each(self) -> tuple[ModelLayer, ...]:
         """Return all layers, one by one, in the order of forward."""
-        blocks = [list(block) for _, block in groupby(self.layers, key=_block)]
+        alike = groupby(self.layers, lambda group: (group.name.partition("{}")[0], group.first, group.count))
+        blocks = [list(block) for _, block in alike]
         return tuple(group.layer(place) for block in blocks for place in range(block[0].count) for group in block)
 
 
@@ -158,22 +157,22 @@ class Model:
 
 def load_model(name: str) -> Model:
     """Return the model of a shipped name or of a TOML file, whose layers must add up to what was published."""
-    shipped = _shipped_paths()
+    shipped = shipped_tables("models")
     path = shipped.get(name) or Path(name)
-    if path.suffix != _SUFFIX:
+    if path.suffix != ".toml":
         raise unknown_name("model", name, shipped)
     return Model(path.stem, check_tables(read_toml(path, S2SimError), LayerTable, path, "layer table"))
 
 
 def model_names() -> list[str]:
     """Return the names of all shipped models."""
-    return list(_shipped_paths())
+    return list(shipped_tables("models"))
 
 
 def list_models() -> list[tuple[str, str, str]]:
     """Return (name, one-line summary, source) of every shipped model."""
     rows = []
-    for name in _shipped_paths():
+    for name in model_names():
         model = load_model(name)
         sparse = [layer for layer in model.layers if layer.sparse]
         share = f", {sum(layer.size for layer in sparse) / model.parameters:.0%} of them in row-sparse tables"
@@ -182,12 +181,3 @@ def list_models() -> list[tuple[str, str, str]]:
         estimated = "; some shapes are estimated" if "estimated" in kinds else ""
         rows.append((name, f"{model.table.description}; {size}{estimated}", model.table.source))
     return rows
-
-
-def _block(group: LayerGroup) -> tuple[str, int, int]:
-    """Return what layers of one repeated block have in common."""
-    return (group.name if group.count == 1 else group.name.partition("{}")[0], group.first, group.count)
-
-
-def _shipped_paths() -> dict[str, Path]:
-    return {path.stem: path for path in sorted(data_directory("models").glob(f"*{_SUFFIX}"))}

@@ -56,8 +56,7 @@ def sort_by_step_and_rank(paths: Sequence[Path]) -> tuple[tuple[Path, ...], ...]
         return (tuple(paths),)
     ranks = _numbers(paths, _RANK, "rank") or [0] * len(paths)
     places: dict[tuple[int, int], Path] = {}
-    for path, *place in zip(paths, steps, ranks, strict=True):
-        step, rank = place
+    for path, step, rank in zip(paths, steps, ranks, strict=True):
         if (step, rank) in places:
             raise TraceError(f"{places[step, rank]} and {path} are both of step {step}, rank {rank}: {_EXAMPLE}")
         places[step, rank] = path

@@ -1,7 +1,7 @@
 """What one iteration of a trace took: when each gradient was ready, each layer's forward, the optimizer."""
 
 from bisect import bisect_right
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,6 +17,7 @@ from s2sim.gradients import gradient, models
 from s2sim.profiles.kineto_events import Events, TraceSpan, collect_events, read_events
 from s2sim.profiles.profile import PS_PER_US, ComputeProfile, RecordedProfile, tensor_timings
 from s2sim.profiles.read import check_model_name
+from s2sim.tables import group_by
 from s2sim.units import format_number_of
 
 
@@ -195,9 +196,7 @@ def name_by_model(profile: ComputeProfile, model: models.Model) -> ComputeProfil
                 f"{' x '.join(map(str, shape))}, the trace {found[shape]} of {sum(found.values())}: name the model "
                 "that was profiled, or call it in words of your own"
             )
-    layers = defaultdict(list)
-    for layer in model.layers:
-        layers[layer.shape].append(layer)
+    layers = group_by(model.layers, lambda layer: layer.shape)
     tensors = []
     for tensor in profile.tensors:
         layer = layers[tensor.shape].pop()

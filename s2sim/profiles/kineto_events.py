@@ -73,7 +73,6 @@ class _Window:
         self._held = ""
         self._at = 0
         self._dropped = 0
-        self._ended = False
 
     def next_character(self) -> str:
         """Return the next character that is no space, without taking it; empty at the end."""
@@ -112,17 +111,14 @@ class _Window:
 
     def _more(self) -> bool:
         """Read on, as much as is still held at least, so that a long value is decoded a few times only."""
-        if self._ended:
-            return False
         rest = self._held[self._at :]
         if len(rest) > _MAX_VALUE_CHARACTERS:
             raise self._wrong()
         read = self._text.read(max(_WINDOW_CHARACTERS, len(rest)))
         self._dropped += self._at
         self._held, self._at = rest + read, 0
-        self._ended = not read
         self._moved()
-        return not self._ended
+        return bool(read)
 
     def _wrong(self) -> S2SimError:
         return S2SimError(

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 
 from s2sim.errors import S2SimError, UnknownNameError, unknown_name
-from s2sim.files import StrictFields, check_tables, data_directory, is_toml_path, read_text, read_toml, user_path
+from s2sim.files import StrictFields, check_tables, is_toml_path, read_text, read_toml, shipped_tables, user_path
 from s2sim.gradients.models import Model, load_model
 from s2sim.options import build, split_option_string
 from s2sim.profiles.compute import computed_profile, measured_profile, on_gpu, with_batch
@@ -23,7 +23,7 @@ from s2sim.profiles.profile import (
 from s2sim.topology.hardware import Gpu, load_gpu
 from s2sim.units import PS_PER_S, format_bytes, format_seconds
 
-_SUFFIX, _MAX_PROBLEMS = ".toml", 3
+_MAX_PROBLEMS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,11 +36,7 @@ class ProfileOptions:
 
 def profile_names() -> list[str]:
     """Return the names of all shipped profiles."""
-    return list(_shipped_paths())
-
-
-def _shipped_paths() -> dict[str, Path]:
-    return {path.stem: path for path in sorted(data_directory("profiles").glob(f"*{_SUFFIX}"))}
+    return list(shipped_tables("profiles"))
 
 
 # No iteration takes longer; beyond that times overflow.
@@ -174,7 +170,7 @@ def open_profile(name_or_path: str) -> ProfileSource:
     """Return the source of a shipped profile, or of a file of its form, see `load_profile`, for any GPU."""
     name, given = split_option_string(name_or_path)
     options = build(ProfileOptions, given, f"profile {name}")
-    shipped = _shipped_paths()
+    shipped = shipped_tables("profiles")
     if name not in shipped and not is_toml_path(name):
         raise unknown_name("profile", name, shipped)
     path = shipped.get(name) or user_path(name, S2SimError)
@@ -303,12 +299,10 @@ def list_profiles() -> list[tuple[str, str, str]]:
     for name in profile_names():
         source = open_profile(name)
         file, profile = source.file, source.on()
-        times = ", ".join(
-            f"{what} {format_seconds(time_ps / PS_PER_S)}"
-            for what, time_ps in (("forward", profile.forward_ps), ("backward", profile.backward_ps))
-        )
+        forward, backward = (format_seconds(ps / PS_PER_S) for ps in (profile.forward_ps, profile.backward_ps))
         on = f"{profile.gpu}, {profile.batch} x {profile.sample}"
-        rows.append((name, f"{file.description}; {on}: {times}; {file.kind}", file.source))
+        what = f"{file.description}; {on}: forward {forward}, backward {backward}; {file.kind}"
+        rows.append((name, what, file.source))
     return rows
 
 
@@ -316,8 +310,9 @@ def profile_text(profile: ComputeProfile, *, description: str, batch_source: str
     """Return the TOML of a measured profile with the sources of its mini-batch and memory-bound share."""
     check_model_name(profile.model)
     stated = {
-        "batch": (profile.batch, "user", batch_source),
-        "memory_bound": (profile.memory_bound, "estimated", memory_bound_source),
+        "batch": (f"value = {profile.batch!r}", "user", batch_source),
+        "memory_bound": (f"value = {profile.memory_bound!r}", "estimated", memory_bound_source),
+        "optimizer": (f"time = {_quoted(_time(profile.optimizer_ps))}", profile.kind, profile.source),
     }
     names = ("model", "gpu", "precision", "sample", "kind", "source")
     lines = [
@@ -329,9 +324,8 @@ def profile_text(profile: ComputeProfile, *, description: str, batch_source: str
         "]",
     ]
     for name, (value, kind, source) in stated.items():
-        lines += ["", f"[{name}]", f"value = {value!r}", f"kind = {_quoted(kind)}", f"source = {_quoted(source)}"]
-    lines += ["", "[optimizer]", f"time = {_quoted(_time(profile.optimizer_ps))}", f"kind = {_quoted(profile.kind)}"]
-    return "\n".join([*lines, f"source = {_quoted(profile.source)}", ""])
+        lines += ["", f"[{name}]", value, f"kind = {_quoted(kind)}", f"source = {_quoted(source)}"]
+    return "\n".join([*lines, ""])
 
 
 def check_model_name(model: str) -> None:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate, groupby
+from math import inf
 
 import numpy as np
 
@@ -189,17 +190,14 @@ def _stages(layers: Sequence[list[TensorTiming]], pp: int, model: str) -> list[l
     took_ps = [sum(tensor.forward_ps + tensor.backward_ps for tensor in layer) for layer in layers]
     until_ps = list(accumulate(took_ps, initial=0))
     # The slowest of k stages that end with a layer, and where the last of them begins.
-    slowest = [[0.0] + [float("inf")] * len(layers)]
-    begins: list[list[int]] = []
+    slowest, begins = [0.0, *[inf] * len(layers)], list[list[int]]()
     for _ in range(pp):
-        before, now, begin = slowest[-1], [float("inf")] * (len(layers) + 1), [0] * (len(layers) + 1)
-        for end in range(1, len(layers) + 1):
-            for start in range(end):
-                both = max(before[start], until_ps[end] - until_ps[start])
-                if both < now[end]:
-                    now[end], begin[end] = both, start
-        slowest.append(now)
-        begins.append(begin)
+        best = [
+            min((max(slowest[start], until_ps[end] - until_ps[start]), start) for start in range(end))
+            for end in range(1, len(layers) + 1)
+        ]
+        slowest = [inf, *(took for took, _ in best)]
+        begins.append([0, *(start for _, start in best)])
     stages, end = [], len(layers)
     for begin in reversed(begins):
         stages.append(list(layers[begin[end] : end]))

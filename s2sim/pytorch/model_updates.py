@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from s2sim.errors import OptionError, S2SimError
-from s2sim.gradients.gradient import Gradient, Layer, RowSparse, as_row_sparse, to_dense
+from s2sim.gradients.gradient import Gradient, Layer, RowSparse, add_into, as_row_sparse, to_dense
 from s2sim.pytorch.hook_buckets import to_layer, to_tensors, weight_norms
 from s2sim.pytorch.task import Evaluation, ModelSettings, Task, make_optimizer, reproducible_torch
 from s2sim.reducers import measure, process_group, registry, script
@@ -303,11 +303,8 @@ class PerRankModels:
 
 
 def _apply_update(weights: Weights, update: Gradient) -> None:
-    for name, layer in update:
-        if isinstance(layer, RowSparse):
-            weights[name][layer.rows] -= layer.values
-        else:
-            weights[name] -= layer
+    for name, layer in update.map(np.negative):
+        add_into(weights[name], layer)
 
 
 def operations(task: Task) -> int:

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from s2sim.arrays import split_sizes
 from s2sim.collectives import Kind
 from s2sim.errors import S2SimError
 from s2sim.gradients.gradient import Gradient
@@ -217,11 +218,9 @@ def _rebuild_payload(payload: Contribution, found: NDArray[Any] | None) -> Any:
     if found is None:
         return None
     found.setflags(write=False)
-    leaves, at = [], 0
-    for leaf in leaves_of(payload):
-        leaves.append(found[at : at + leaf.size].reshape(leaf.shape))
-        at += leaf.size
-    return rebuild(payload, leaves)
+    leaves = leaves_of(payload)
+    parts = split_sizes(found, [leaf.size for leaf in leaves])
+    return rebuild(payload, [part.reshape(leaf.shape) for part, leaf in zip(parts, leaves, strict=True)])
 
 
 # After this pause no traffic is under way when a counter is read.

@@ -94,7 +94,7 @@ def model_subject(settings: ModelSettings, device: str, texts: Sequence[Path], s
         loss=lambda step: task.loss(step, 0),
         optimizer=make_optimizer(settings, task.module.parameters(), momentum=0.0),
         batch=getattr(settings, settings.samples) if settings.samples else task.batch,
-        sample=settings.sample,
+        sample=settings.sample.format(settings),
         model=task.model,
         sparse=task.sparse,
     )

@@ -66,11 +66,13 @@ class ModelSettings(ABC):
 
     There may be no ``warmup_steps`` before the first recorded one. The optimizer moves the weights along the mean
     gradient; ``momentum`` is that of SGD. ``held_out`` is the share of the data that no rank trains on, to evaluate the
-    model by. ``samples`` names the setting with the samples of one rank's mini-batch, empty where there is none.
+    model by. ``samples`` names the setting with the samples of one rank's mini-batch, empty where there is none;
+    ``sample`` is what one of them is, with settings in braces as in ``sequence of {0.length} words``.
     """
 
     needs_text: ClassVar[bool] = False
     samples: ClassVar[str] = ""
+    sample: ClassVar[str] = "sample"
 
     warmup_steps: int = 0
     optimizer: Literal["sgd", "adam"] = "adam"
@@ -95,11 +97,6 @@ class ModelSettings(ABC):
                 f"model {owner}: momentum={self.momentum} is that of SGD, and the optimizer is {self.optimizer}: add "
                 "optimizer=sgd"
             )
-
-    @property
-    def sample(self) -> str:
-        """What one sample of a mini-batch is."""
-        return "sample"
 
     @abstractmethod
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:

@@ -246,14 +246,11 @@ def _forward_us(
 ) -> dict[str, float]:
     """Return the forward time of each parameter, scaled to the total without most hooks."""
     bearer = {layer: min(own, key=order.index) for layer, own in own_parameters(module).items()}
-    shares: dict[str, list[float]] = {name: [] for name in order}
-    for marks in watched:
-        taken = dict.fromkeys(order, 0.0)
+    taken = [dict.fromkeys(order, 0.0) for _ in watched]
+    for step, marks in zip(taken, watched, strict=True):
         for (layer, begin), (_, end) in pairwise([*marks.layers, ("", marks.forward_end)]):
-            taken[bearer[layer]] += clock.between_us(begin, end)
-        for name, time_us in taken.items():
-            shares[name].append(time_us)
-    medians = {name: median(times) for name, times in shares.items()}
+            step[bearer[layer]] += clock.between_us(begin, end)
+    medians = {name: median(step[name] for step in taken) for name in order}
     total = sum(medians.values())
     wholes = [clock.between_us(marks.layers[0][1], marks.forward_end) for marks in plain if marks.layers]
     scale = median(wholes) / total if wholes and total > 0 else 1.0

@@ -3,8 +3,8 @@
 import sys
 import time
 import warnings
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Collection, Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +18,7 @@ from s2sim.provenance import content_hash, named_files, package_version
 from s2sim.reducers.registry import resolved_options
 from s2sim.sweeps.store import COLUMNS, Line, Outcome, State
 from s2sim.sweeps.study import Cell
+from s2sim.tables import group_by
 from s2sim.traffic.collective_run import collective_cost, collective_result, plan_collective
 from s2sim.traffic.spec import CollectiveSpec
 
@@ -63,18 +64,16 @@ def cell_key(cell: Cell) -> str:
 
 def make_jobs(cells: Iterable[tuple[Cell, str]]) -> list[Job]:
     """Return the jobs of cells with specs, first one of each recording, few ranks first, which others then reuse."""
-    groups: dict[Any, list[tuple[str, ClusterSpec]]] = {}
-    seen = set()
-    for cell, key in cells:
-        if cell.spec is None or key in seen:
-            continue
-        seen.add(key)
-        network: Any = key
+
+    def network(cell: tuple[str, ClusterSpec]) -> str | ClusterSpec:
+        key, spec = cell
         # What is named as dense is what others would be compared with.
-        if isinstance(cell.spec, RunSpec) and cell.spec.reducers and not any(map(_is_dense, cell.spec.reducers)):
-            network = replace(cell.spec, reducers=())
-        groups.setdefault(network, []).append((key, cell.spec))
-    jobs = [Job(tuple(cells)) for cells in groups.values()]
+        if isinstance(spec, RunSpec) and spec.reducers and not any(map(_is_dense, spec.reducers)):
+            return replace(spec, reducers=())
+        return key
+
+    specs = {key: cell.spec for cell, key in cells if cell.spec is not None}
+    jobs = [Job(tuple(alike)) for alike in group_by(specs.items(), network).values()]
     jobs.sort(key=lambda job: (job.ranks, job.recordings))
     firsts = {job.recordings: job for job in reversed(jobs)}
     return sorted(jobs, key=lambda job: firsts[job.recordings] is not job)
@@ -143,17 +142,10 @@ def _peak_bytes() -> int:
 _Answer = tuple[str, tuple[Line, ...], dict[str, Any], dict[str, Any]]
 
 
-@contextmanager
-def _warnings() -> Iterator[list[warnings.WarningMessage]]:
-    with warnings.catch_warnings(record=True) as warned:
-        warnings.simplefilter("always", S2SimWarning)
-        yield warned
-
-
 def _answers(job: Job) -> list[_Answer]:
     spec = job.spec
     if isinstance(spec, CollectiveSpec):
-        with _warnings() as warned:
+        with warnings.catch_warnings(record=True, action="always", category=S2SimWarning) as warned:
             refuse_too_large(collective_cost(spec))
             result = collective_result(plan_collective(spec))
         line = Line(
@@ -180,11 +172,11 @@ def _texts(warned: Iterable[warnings.WarningMessage], names: Collection[str] = (
 
 def _run_answers(job: Job, spec: RunSpec) -> list[_Answer]:
     asked = [each.reducers for _, each in job.cells if isinstance(each, RunSpec)]
-    with _warnings() as shared:
+    with warnings.catch_warnings(record=True, action="always", category=S2SimWarning) as shared:
         of = run_subsets(spec, refuse_too_large)
     answers: list[_Answer] = []
     for (key, _), names in zip(job.cells, asked, strict=True):
-        with _warnings() as own:
+        with warnings.catch_warnings(record=True, action="always", category=S2SimWarning) as own:
             result = of(names)
         lines = []
         for row in result.results:

@@ -145,8 +145,9 @@ def parse_nccl_tests(text: str, origin: str, *, in_place: bool = False) -> tuple
             reading.take(line_number, line[:_MAX_LINE])
         except S2SimError as error:
             raise S2SimError(f"{origin}, line {line_number}: {error}") from None
-    if tables := reading.finished():
-        return tables
+    reading.close()
+    if reading.tables:
+        return tuple(reading.tables)
     if reading.header is not None:
         way = "in-place" if in_place else "out-of-place"
         raise S2SimError(f"{origin}, line {reading.header}: no row with an {way} time follows this header")
@@ -194,18 +195,13 @@ class _LogReader:
     def __init__(self, in_place: bool) -> None:
         self.header: int | None = None
         self._group = int(in_place)
-        self._tables: list[MeasuredTable] = []
+        self.tables: list[MeasuredTable] = []
         self._run = _TablePreamble()
         self._columns: _Columns | None = None
         self._rows: list[MeasuredRow] = []
         # Line and size of a row of which the library's own lines cut off the figures.
         self._begun: tuple[int, int] | None = None
         self._unfinished: list[int] = []
-
-    def finished(self) -> tuple[MeasuredTable, ...]:
-        """Return all tables once the last line was taken."""
-        self._close()
-        return tuple(self._tables)
 
     def take(self, line_number: int, line: str) -> None:
         """Take the next line; `S2SimError` for a row that cannot be read."""
@@ -216,7 +212,7 @@ class _LogReader:
                 self._begin(line_number, row)
             return
         if (columns := _read_columns(line.replace("#wrong", " #wrong ").split())) is not None:
-            self._close()
+            self.close()
             self.header, self._columns = line_number, columns
         elif self._columns is None or not self._take_row(line_number, line, self._columns):
             self._take_other(line)
@@ -224,16 +220,16 @@ class _LogReader:
     def _take_other(self, line: str) -> None:
         if (found := _AVERAGE.search(line)) and self._columns is not None:
             number(found[1])
-            self._close()
+            self.close()
             return
         found = _PROGRAM_NAME.search(line)
         if found and found[1] == "concluded":
-            self._close()
-            if self._tables and self._tables[-1].collective is None:
-                self._tables[-1] = replace(self._tables[-1], collective=kind_of(found[2]))
+            self.close()
+            if self.tables and self.tables[-1].collective is None:
+                self.tables[-1] = replace(self.tables[-1], collective=kind_of(found[2]))
             return
         if self._rows and (found or _TABLE_START.search(line)):
-            self._close()
+            self.close()
         self._run.note(line)
 
     def _take_row(self, line_number: int, line: str, columns: _Columns) -> bool:
@@ -282,7 +278,7 @@ class _LogReader:
             _, wrong, factors = figures[self._group]
             self._rows.append(MeasuredRow(line, size_bytes, time_s, wrong, bus_factors=factors))
 
-    def _close(self) -> None:
+    def close(self) -> None:
         """End the open table; its preamble holds for no other, unless it has no rows."""
         self._drop_begun()
         if self._rows and self.header is not None:
@@ -301,7 +297,7 @@ class _LogReader:
                 trees=run.said.trees(ranks),
                 transports=run.said.transports,
             )
-            self._tables.append(table)
+            self.tables.append(table)
             self._run = _TablePreamble()
         self._rows, self._unfinished, self._columns = [], [], None
 

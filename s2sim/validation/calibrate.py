@@ -314,10 +314,9 @@ def suggest(
     covariance = np.diag([constant.spread**2 for constant in constants])
     if fitted is not None:
         # Constants without measurements keep their prior variance.
-        place = {constant.name: number for number, constant in enumerate(constants)}
-        if known := [(place[each.name], number) for number, each in enumerate(fitted.constants) if each.name in place]:
-            into, out_of = np.array(known).T
-            covariance[np.ix_(into, into)] = fitted.covariance[np.ix_(out_of, out_of)]
+        here, there = ([constant.name for constant in each] for each in (constants, fitted.constants))
+        _, into, out_of = np.intersect1d(here, there, return_indices=True)
+        covariance[np.ix_(into, into)] = fitted.covariance[np.ix_(out_of, out_of)]
     wanted = slopes[[run.workers == workers for run, _ in choices]]
     # Covariance of choices with constants: how much measuring one choice reduces the variance of the others.
     shared = slopes @ covariance

@@ -170,10 +170,11 @@ def break_even_rates(points: Sequence[ComparedTime]) -> tuple[BreakEvenRate, ...
 
 
 def _with_dense(points: Sequence[ComparedTime]) -> Iterator[tuple[ComparedTime, ComparedTime]]:
-    dense = {_reducer_key(point): point for point in points if point.what == DENSE}
+    same_run = attrgetter("kind", "setting", "trace", "compute_s")
+    dense = {same_run(point): point for point in points if point.what == DENSE}
     for point in points:
-        if point.what != DENSE and _reducer_key(point) in dense:
-            yield dense[_reducer_key(point)], point
+        if point.what != DENSE and same_run(point) in dense:
+            yield dense[same_run(point)], point
 
 
 def _first_crossing(rates: Sequence[float], gains: Sequence[float]) -> tuple[float, float, float] | None:
@@ -182,10 +183,6 @@ def _first_crossing(rates: Sequence[float], gains: Sequence[float]) -> tuple[flo
             share = gain / (gain - loss)
             return low, high, exp(log(low) + share * (log(high) - log(low)))
     return None
-
-
-def _reducer_key(point: ComparedTime) -> tuple[object, ...]:
-    return point.kind, point.setting, point.trace, point.compute_s
 
 
 def setting_named(measured: MeasuredTestbeds, name: str | None) -> MeasuredSetting:

@@ -227,8 +227,7 @@ def _compared(rows: Sequence[MeasuredIteration], found: Sequence[IterationError]
                 wins = _faster(each.iteration_s, dense.iteration_s)
                 measured_wins = _faster(each.measured_iteration_s, dense.measured_iteration_s)
                 chance = win_probability(each, dense)
-        called = replace(each, wins=wins, measured_wins=measured_wins, win_probability=chance)
-        compared.append(replace(called, likely_why=why))
+        compared.append(replace(each, wins=wins, measured_wins=measured_wins, win_probability=chance, likely_why=why))
     return tuple(compared)
 
 

@@ -24,16 +24,12 @@ class Cnn(ModelSettings):
     """Settings of the convolutional network; its second convolution has twice as many output channels as the first."""
 
     samples: ClassVar[str] = "images"
+    sample: ClassVar[str] = "image of 8 x 8"
 
     channels: int = 16
     hidden: int = 64
     images: int = 32
     warmup_steps: int = 50
-
-    @property
-    def sample(self) -> str:
-        """What one sample of a mini-batch is."""
-        return "image of 8 x 8"
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> Task:
         """Load the digits, deal them out to the ranks, and build the network."""

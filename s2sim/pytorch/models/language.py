@@ -36,17 +36,13 @@ class _LanguageModel(task.ModelSettings):
 
     needs_text: ClassVar[bool] = True
     samples: ClassVar[str] = "sequences"
+    sample: ClassVar[str] = "sequence of {0.length} words"
     sparse: ClassVar[frozenset[str]] = frozenset({"encoder.weight"})
 
     width: int = 64
     sequences: int = 16
     length: int = 32
     warmup_steps: int = 40
-
-    @property
-    def sample(self) -> str:
-        """What one sample of a mini-batch is."""
-        return f"sequence of {self.length} words"
 
     @abstractmethod
     def network(self, words: int, seed: int) -> _Network:

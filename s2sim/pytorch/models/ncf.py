@@ -26,17 +26,13 @@ class Ncf(task.ModelSettings):
     """Settings of the recommender: observed pairs in a mini-batch, and unobserved ones for each (the paper: 4)."""
 
     samples: ClassVar[str] = "positives"
+    sample: ClassVar[str] = "observed pair and {0.negatives} others"
 
     width: int = 32
     positives: int = 128
     negatives: int = 4
     warmup_steps: int = 100
     learning_rate: float = 0.003
-
-    @property
-    def sample(self) -> str:
-        """What one sample of a mini-batch is."""
-        return f"observed pair and {self.negatives} others"
 
     def prepare(self, *, workers: int, seed: int, text: Sequence[Path]) -> task.Task:
         """Collect the interactions, deal them out to the ranks, and build the model."""
