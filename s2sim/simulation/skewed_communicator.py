@@ -83,7 +83,7 @@ class SkewedCommunicator:
     ordered: set[int] = field(default_factory=set)
     launches: list[Launch] = field(default_factory=list)
     completed: list[CompletedCalls] = field(default_factory=list)
-    begun_ps: int = 0  # When the last rank took part in the last calls so far
+    idle_until_ps: int = 0  # The last end of a time in which no launch was in flight
 
     def __post_init__(self) -> None:
         self.of_rank = [RankCommunicator(self, rank) for rank in range(len(self.factors))]
@@ -102,9 +102,10 @@ class SkewedCommunicator:
         """Let all ranks take part in the launches of some calls now, each at its own time."""
         lowered = [self.plan.lowered[call] for call in calls]
         free_ps = [int(rank.env.now) for rank in self.of_rank]
+        if not self.completed or max(free_ps) > self.completed[-1].end_ps:
+            self.idle_until_ps = max(free_ps)
         # What is queued behind a launch that waits for its last rank is not in flight yet.
-        posted_ps = max(self.begun_ps, *(rank.posted_ps.pop(call) for rank in self.of_rank for call in calls))
-        self.begun_ps = max(free_ps)
+        posted_ps = max(self.idle_until_ps, *(rank.posted_ps.pop(call) for rank in self.of_rank for call in calls))
         parts: list[tuple[TimedSchedule, bool, list[int], list[int]]] = []
         for steps in zip(*(each.steps for each in lowered), strict=True):
             start_ps = self._after_work_ps(free_ps, (step.before for step in steps))
