@@ -78,7 +78,7 @@ SMALLER = {
         "--workers 8 --density 0.001,0.2 --overlap 0,1 --rate 1Gbps,400Gbps --latency 50us"
     ),
     "run --topology ./rented.toml,dgx-a100 --workers 16": "--trace ncf",
-    "train cnn --reducer topk:density=0.01 --reducer fp16 --steps 60 --seeds 2 --plot cnn.png": "--steps 4",
+    "train cnn --reducer topk:density=0.01 --reducer fp16 --steps 60 --seeds 2 --png cnn.png": "--steps 4",
     (
         "train cnn --reducer fp16 --steps 40 --seeds 1 --profile resnet-50 --set price.node_hour=60USD"
         " --target-loss 0.5"

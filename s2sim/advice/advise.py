@@ -385,9 +385,9 @@ def advise(
         watcher.stop()
 
 
-def _needed_share(question: str, name: str, value: float | None, example: str) -> float:
+def _needed_share(question: str, name: str, value: float | str | None, example: str) -> float:
     if value is None:
         raise OptionError(f"advise {question} needs --{name}, for example --{name} {example}")
-    if not 0 < value < 1:
-        raise OptionError(f"--{name} {value:g} must lie between 0 and 100%, for example --{name} {example}")
+    if isinstance(value, str) or not 0 < value < 1:
+        raise OptionError(f"--{name} {value} must lie between 0 and 100%, for example --{name} {example}")
     return value

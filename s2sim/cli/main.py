@@ -11,7 +11,7 @@ import typer
 
 from s2sim import __version__
 from s2sim.cli import INTERRUPTED, collective, dev, listing, more, recorded, run, sweep, testbed
-from s2sim.cli.options import command, examples, group, help_texts, help_without_command
+from s2sim.cli.options import LINE, command, examples, group, help_texts, help_without_command
 from s2sim.cli.output import printable, printable_lines
 from s2sim.errors import S2SimError, S2SimWarning
 
@@ -210,6 +210,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         warnings.showwarning = _show_each_once()
         try:
             line = with_new_names(sys.argv[1:] if arguments is None else arguments)
+            LINE.set(line)
             if " ".join(line[:2]) in ("collective table", "collective log"):
                 line[:2] = [" ".join(line[:2])]
             elif line[:3] == ["dev", "calibrate", "codecs"]:

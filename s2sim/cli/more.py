@@ -40,6 +40,8 @@ def import_command(
     """
     if out != output.STDOUT:
         check_targets(out=out)
+        if Path(out).suffix != ".toml":
+            raise OptionError(f"--out {out}: give a name that ends in .toml, by which it is read")
     from s2sim.validation.import_machine import import_machine
 
     folder = Path() if out == output.STDOUT else Path(out).parent

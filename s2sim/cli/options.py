@@ -1,8 +1,9 @@
 """Options of commands: from the fields of specs, and of output."""
 
 import stat
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from contextvars import ContextVar
 from dataclasses import MISSING, Field, dataclass
 from functools import cache
 from inspect import Parameter, Signature, signature
@@ -268,11 +269,18 @@ def given_options(context: typer.Context) -> tuple[str, ...]:
 
 # Targets that may be standard output.
 _OF_STDOUT = ("json", "goal", "csv", "latex")
+# Options that name what is written; a spec may be the result that takes its place.
+_FIGURES = ("png", "timeline", "graphml", "simgrid", "astra")
+_WRITTEN = {f"--{name}" for name in (*_OF_STDOUT, *_TABLE_OPTIONS, *_FIGURES, "tuner", "out", "spec")}
+
+LINE: ContextVar[Sequence[str]] = ContextVar("LINE", default=())
+"""The command line that runs."""
 
 
 def check_targets(**targets: str | None) -> None:
     """Raise `S2SimError` for files that cannot be written, and for equal ones; names are those of options."""
     taken: dict[Path | str, str] = {}
+    inputs = set(_inputs())
     for name, target in targets.items():
         if target is None:
             continue
@@ -282,6 +290,8 @@ def check_targets(**targets: str | None) -> None:
         else:
             _check_target(option, target)
             place = Path(target).resolve()
+            if place in inputs:
+                raise S2SimError(f"{option} {target} would replace what is read: name another file")
         if name == "png":
             from s2sim.report.figures.style import check_picture
 
@@ -290,6 +300,18 @@ def check_targets(**targets: str | None) -> None:
             what = "standard output takes one thing" if place == STDOUT else f"{target} would be written twice"
             raise S2SimError(f"{taken[place]} and {option}: {what}, name another file for one of them")
         taken[place] = option
+
+
+def _inputs() -> Iterator[Path]:
+    """Yield the files that the command line names but to write; a spec may be the result that takes its place."""
+    option = ""
+    for token in LINE.get():
+        name, _, value = token.partition("=")
+        if not token.startswith("--"):
+            name, value = option, token
+        option = "" if value else name
+        if value and name not in _WRITTEN:
+            yield from (Path(part).resolve() for part in value.split(",") if Path(part).is_file())
 
 
 def _check_target(option: str, target: str) -> None:

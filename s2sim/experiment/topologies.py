@@ -96,8 +96,10 @@ def run_topologies(
     gate(Cost.of_all([run_cost(resolve_run(one), one.workers, search=break_even, thorough=thorough) for one in each]))
     results: list[Result] = []
     try:
-        # A list grows with each that is finished.
-        results.extend(run(spec=one, progress=progress, break_even=break_even, thorough=thorough) for one in each)
+        for one in each:
+            results.append(run(spec=one, progress=progress, break_even=break_even, thorough=thorough))
+            if results[-1].interrupted:
+                break
     except KeyboardInterrupt:
         if not results:
             raise

@@ -145,8 +145,9 @@ def make_spec(what: str, values: Mapping[str, Any]) -> ClusterSpec:
         given["overrides"] = (*given.get("overrides", ()), *overrides)
     if "dp" in groups or any(value != 1 for value in groups.values()):
         given["groups"] = ",".join(f"{name}={value}" for name, value in {"dp": "rest", **groups}.items())
-    if "topology" not in given:
-        raise OptionError(f"{what} needs a topology: give it in [base] or [axes]")
+    for needed in ("topology", *(["workers"] if what == "run" else [])):
+        if needed not in given:
+            raise OptionError(f"{what} needs {needed}: give it in [base] or [axes]")
     made = spec.of(given.pop("topology"), **given)
     if isinstance(made, RunSpec) and len(made.workers) > 1:
         raise OptionError(f"workers = {list(made.workers)}: a cell has one number of workers; several are an axis")

@@ -62,6 +62,8 @@ def import_machine(
     what the file says or leaves open. A graph stays in its file, which the text names from ``folder``.
     """
     text = read_text(path, noun="the file", most_bytes=MAX_BYTES)
+    if gpu is not None and gpu not in gpu_links():
+        raise unknown_name("GPU", gpu, gpu_links())
     found: Format = FORMATS.get(_recognise(text, path) if form is None else form)
     given = {"gpu": gpu, "nic.transport": transport, "nic.rate": nic_rate}
     options = {field: value for field, value in given.items() if value}
@@ -70,8 +72,6 @@ def import_machine(
     facts = found.read(text, str(path))
     if (name := gpu or facts.gpu) is None:
         raise OptionError(f"{path} does not say which GPUs these are: add --gpu NAME, such as --gpu h100")
-    if name not in gpu_links():
-        raise unknown_name("GPU", name, gpu_links())
     links = gpu_links()[name].links
     facts = replace(facts if links is None else facts.of_links(int(links.value)), gpu=name)
     understood = facts.understood

@@ -4,9 +4,12 @@ import json
 import os
 import shlex
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+
+from s2sim.cli.main import main
 
 # Of this process alone; importing what a command needs takes most of it the first time.
 MOST_SECONDS = 3.0
@@ -354,3 +357,22 @@ def test_a_mistake_in_an_option_names_it(line, fails, place, monkeypatch):
     monkeypatch.chdir(place)
     *_, option, _ = shlex.split(line)
     assert option in fails(*shlex.split(line))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "flows own.csv --topology fat-tree --json own.csv",
+        "flows own.csv --topology=fat-tree --json=./own.csv",
+        "run --topology ./own.toml,fat-tree --workers 4 --trace ncf --reducer union --html own.toml",
+        "sweep own.toml --out cells --html own.toml",
+        "import own.toml --out own.toml",
+    ],
+)
+def test_no_output_replaces_an_input(line, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    for name in ("own.csv", "own.toml"):
+        Path(name).write_text("as it was")
+    assert main(line.split()) == 2
+    assert "would replace what is read: name another file" in capsys.readouterr().err
+    assert {path.read_text() for path in tmp_path.iterdir()} == {"as it was"}
