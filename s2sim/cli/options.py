@@ -311,7 +311,8 @@ def _inputs() -> Iterator[Path]:
             name, value = option, token
         option = "" if value else name
         if value and name not in _WRITTEN:
-            yield from (Path(part).resolve() for part in value.split(",") if Path(part).is_file())
+            with suppress(OSError):
+                yield from (Path(part).resolve() for part in value.split(",") if Path(part).is_file())
 
 
 def _check_target(option: str, target: str) -> None:

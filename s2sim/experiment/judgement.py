@@ -21,9 +21,6 @@ from s2sim.experiment.row_parts import Judgement
 from s2sim.experiment.rows import Row
 from s2sim.units import format_seconds
 
-# A time that is surely below another.
-_JUST = 1 - 1e-12
-
 
 class Reason(NamedTuple):
     """Why a candidate is where it is."""
@@ -120,7 +117,8 @@ def _longest_offered_s(
     below = {other.time_s for other in (quickest, *choice.named())}
     at_most |= {time_s * by for time_s in below for by in (WORTHWHILE, 1 / WORTHWHILE)}
     for time_s in sorted(below | at_most, reverse=True):
-        quicker = [replace(each, time_s=time_s * _JUST) if other is each else other for other in candidates]
+        just_below = replace(each, time_s=time_s * (1 - 1e-12))
+        quicker = [just_below if other is each else other for other in candidates]
         if time_s <= each.time_s and _is_offered(each, choose(quicker, max_error)):
             return time_s, f"a time {'of at most' if time_s in at_most else 'below'} {format_seconds(time_s)}"
     return None, None
