@@ -178,7 +178,7 @@ class CheapestSearch:
         return best
 
     def as_cheap(self, point: Point) -> list[Point]:
-        """Return what costs as much as a combination and meets the target, of what was tried and along the last axis."""
+        """Return what costs as much as a combination and meets the target, tried or along the last axis."""
         along = ((*point[:-1], level) for level in range(len(self.prices[-1])))
         every = dict.fromkeys([*self.tried, *along])
         return [each for each in every if self.price(each) == self.price(point) and self.time(each) <= self.target]
