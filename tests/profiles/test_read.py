@@ -1,5 +1,6 @@
 """Profiles are read from files that fit their layer tables, and files that are none are refused in one line."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
@@ -9,6 +10,8 @@ from s2sim.errors import S2SimError, UnknownNameError
 from s2sim.files import data_directory
 from s2sim.gradients.models import load_model
 from s2sim.profiles.read import list_profiles, load_profile, open_profile, profile_names
+from s2sim.profiles.sharding import shard_profile
+from s2sim.topology.hardware import load_gpu
 
 TABLE = """
 description = "two layers"
@@ -217,3 +220,19 @@ def test_every_profile_is_listed():
     for _, summary, source in rows:
         assert "backward" in summary
         assert source
+
+
+@pytest.mark.parametrize("name", ["llama-7b", "llama-70b"])
+def test_no_profile_reaches_more_of_the_peak_of_float32_than_libraries(name):
+    gpu = load_gpu("h100")
+    source = open_profile(f"{name}:precision=fp32").on(gpu, 1).source
+    assert float(re.search(r"over ([\d.]+) of the fp32 peak", source)[1]) <= gpu.flops_efficiency
+
+
+def test_a_tied_head_of_a_pipeline_is_noted():
+    for name, noted in (("gpt2", True), ("llama-7b", False)):
+        profile = open_profile(name).on(load_gpu("h100"), 1)
+        share = shard_profile(
+            profile, tp=1, pp=2, mini_batches=1, value_bytes=2, all_reduce_ps=lambda _: 0, send_ps=lambda _: 0
+        )
+        assert ("the first and the last stage all-reduce its gradient" in share.unmodelled) == noted

@@ -96,3 +96,14 @@ def test_wrong_faults_are_refused_before_anything_runs():
         resolve_run(RunSpec("fat-tree", (8,), faults=("jiter:latency=1us",)))
     with pytest.raises(OptionError, match="must be a tuple"):
         RunSpec("fat-tree", (8,), faults="jitter:latency=1us")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("unlike", [{"compute_cv": 0.1}, {"faults": ["slow-rank:rank=3,factor=1.2"]}])
+def test_waiting_for_a_straggler_is_no_communication(unlike):
+    """What is queued behind a launch that waits for its last rank sends nothing: the slowest rank's is the healthy."""
+    job = {"workers": 8, "profile": "gpt2", "reducers": ["powersgd"], "break_even": False, "thorough": False}
+    healthy, other = (run("dgx-h100", **job, **each).rows[1].iteration for each in ({}, unlike))
+    sent_s = [each.exposed_communication + each.hidden_communication for each in (healthy, other)]
+    assert sent_s[1] == pytest.approx(sent_s[0], rel=0.05)
+    assert other.waiting_mean > 0.01

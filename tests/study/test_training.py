@@ -309,3 +309,12 @@ def test_states_that_reducers_keep_are_counted_and_named():
     assert "does not fit with dgc: what these keep, float32" in said(20 * elements)[0]
     assert "does not fit with topk, dgc: what these keep, float32" in said(16 * elements)[0]
     assert "does not fit: float32 parameters, gradients and optimizer states of gpt2 take 1.991 GB" in said(elements)[0]
+
+
+@pytest.mark.slow
+def test_the_bound_of_zero2_has_the_gathers_that_follow_the_step():
+    found = run(topology="tcp-10g", workers=16, profile="resnet-50", gpu="v100", batch=32, discipline="zero2")
+    parts = found.rows[0].iteration
+    reduce_s = parts.exposed_communication / 2  # As long as the gathers, after backward and after the step
+    assert parts.lower_bound >= parts.forward + parts.backward + parts.optimizer + 1.4 * reduce_s
+    assert parts.lower_bound <= found.rows[0].iteration_s
