@@ -86,7 +86,7 @@ class _Platform:
         elif element.tag == "link":
             self.add_link(element, self.text(element, "id"), "bandwidth", "latency", "sharing_policy")
         elif element.tag in ("route", "zoneRoute", "ASroute"):
-            ends = ("src", "dst") if element.tag == "route" else ("src", "dst", "gw_src", "gw_dst")
+            ends = ("src", "dst") if element.tag == "route" else ("gw_src", "gw_dst")
             crossed = [(self.text(each, "id"), each.get("direction", "NONE")) for each in element.iter("link_ctn")]
             both = element.get("symmetrical", "YES").upper() == "YES"
             self.add_route(within, *(self.text(element, name) for name in ends), crossed=crossed, both=both)
@@ -115,15 +115,15 @@ class _Platform:
         self.shared |= {f"{name}_{way}": link for way in _BACK} if "DUPLEX" in sharing else {name: link}
 
     def add_route(
-        self, within: tuple[str, ...], source: str, target: str, *ends: str, crossed: list[tuple[str, str]], both: bool
+        self, within: tuple[str, ...], begin: str, end: str, *, crossed: list[tuple[str, str]], both: bool
     ) -> None:
-        """Add a route between points of a zone, or zones of it with the points where it begins and ends."""
-        begin, end = ends or (source, target)
-        for name, point in ((source, begin), (target, end)):
-            if point not in self.points or self.within[point][: len(within) + 1] != (*within, name):
+        """Add a route of a zone, between two points of it, or of zones in it."""
+        for point in (begin, end):
+            if point not in self.points or self.within[point][: len(within)] != within:
                 raise self.refuse(
-                    f"{point[:40]}, an end of a route from {source[:40]} to {target[:40]}, is not in its zone"
+                    f"{point[:40]}, an end of a route from {begin[:40]} to {end[:40]}, is not in its zone"
                 )
+        source, target = (self.within[point][len(within)] for point in (begin, end))
         routes = self.zones[within[-1]].routes
         if source != target:
             routes.setdefault((source, target), (begin, end, crossed))
