@@ -30,11 +30,31 @@ class Reason(NamedTuple):
     change: str | None
 
 
+class Compared(NamedTuple):
+    """Candidates of one number of workers, ``dense`` among them, with what was chosen."""
+
+    candidates: Sequence[Candidate]
+    choice: Choice
+    max_error: float | None
+    within: Callable[[float], list[Candidate]]  # The candidates by another limit of error
+
+    @property
+    def dense(self) -> Candidate:
+        """What others are compared with."""
+        return next(each for each in self.candidates if each.baseline)
+
+    @property
+    def quickest_exact(self) -> Candidate:
+        """The quickest without an error, which may be ``dense``."""
+        exact = (each for each in self.candidates if each.rejected is None and (each.exact or each.baseline))
+        return min(exact, key=lambda each: each.time_s)
+
+
 def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
     """Return the rows of one number of workers, ``dense`` among them, each with its judgement."""
     candidates = candidates_of(rows, max_error)
-    choice = choose(candidates, max_error)
-    dense_s = next(each.time_s for each in candidates if each.baseline)
+    compared = Compared(candidates, choose(candidates, max_error), max_error, partial(candidates_of, rows))
+    dense_s = compared.dense.time_s
     beaten = find_dominated(candidates)
     judged = []
     for row, each in zip(rows, candidates, strict=True):
@@ -46,35 +66,26 @@ def judge(rows: Sequence[Row], max_error: float | None) -> list[Row]:
             as_dense=not each.baseline and isclose(each.time_s, dense_s, rel_tol=1e-9) and each.exact,
             exact=each.exact,
             doubt=each.doubt,
-            **_explain(
-                each, candidates, choice, beaten.get(each.name), max_error, partial(candidates_of, rows)
-            )._asdict(),
+            **_explain(each, compared, beaten.get(each.name))._asdict(),
         )
         judged.append(replace(row, judgement=judgement))
     return judged
 
 
-def _explain(
-    each: Candidate,
-    candidates: Sequence[Candidate],
-    choice: Choice,
-    dominator: str | None,
-    max_error: float | None,
-    within: Callable[[float], list[Candidate]],
-) -> Reason:
-    """Return the rule of `choose` that put a candidate where it is; ``within`` has all of them by a limit of error."""
-    dense = next(other for other in candidates if other.baseline)
+def _explain(each: Candidate, compared: Compared, dominator: str | None) -> Reason:
+    """Return the rule of `choose` that put a candidate where it is."""
+    dense, choice, most = compared.dense, compared.choice, compared.max_error
     if each.baseline:
         return Reason("what others are compared with", None, None)
     if each.rejected is not None:
-        limit = max_error if each.rejected.startswith("error over") else 1.0 if each.error is not None else None
+        limit = most if each.rejected.startswith("error over") else 1.0 if each.error is not None else None
         return Reason(f"rejected: {each.rejected}", limit, None if limit is None else f"an error of at most {limit:g}")
     needed = max(WORTHWHILE, each.doubt)
     if not each.pays_over(dense):
         doubted = "its extrapolation" if "gradients" in each.doubted else each.doubted
         small = "less than 1%" if each.doubt <= WORTHWHILE else f"less than {doubted} may be off"
         why = "not faster than dense" if each.time_s >= dense.time_s else f"gains {small} on dense"
-        return Reason(why, needed, _longest_offered_s(each, candidates, choice, max_error)[1])
+        return Reason(why, needed, longest_offered_s(each, compared)[1])
     accepted = f"--max-error {_round_up(each.error or 0.0):g} or more"
     without = choice.without
     if each is choice.best:
@@ -84,34 +95,25 @@ def _explain(
     if each in (choice.lossy, choice.faster) or (without is not None and each is without.lossy):
         condition = "training confirms it" if each.feedback else "its error is acceptable"
         return Reason(f"an alternative if {condition}", needed, accepted)
-    return _lost(each, candidates, choice, dominator, max_error, within)
-
-
-def _lost(
-    each: Candidate,
-    candidates: Sequence[Candidate],
-    choice: Choice,
-    dominator: str | None,
-    max_error: float | None,
-    within: Callable[[float], list[Candidate]],
-) -> Reason:
-    """Return the rule by which another one is taken before one that pays, and what would make it an offer."""
-    dense = next(other for other in candidates if other.baseline)
     if each.assumes is not None and dominator is None:
         return Reason(f"assumes more than {(choice.lossy or choice.best).name}", None, each.assumes)
-    why = _lost_to(each, candidates, choice.lossy or choice.best, dominator, dense)
-    limit = _round_up(each.error or 0.0)
-    if not each.exact and (max_error or 0.0) < limit and _is_offered(each, choose(within(limit), limit)):
+    return _lost(each, compared, dominator)
+
+
+def _lost(each: Candidate, compared: Compared, dominator: str | None) -> Reason:
+    """Return the rule by which another one is taken before one that pays, and what would make it an offer."""
+    why, limit = _lost_to(each, compared, dominator), _round_up(each.error or 0.0)
+    above = not each.exact and (compared.max_error or 0.0) < limit
+    if above and is_offered(each, choose(compared.within(limit), limit)):
         return Reason(why, limit, f"--max-error {limit:g} or more")
-    longest_s, change = _longest_offered_s(each, candidates, choice, max_error)
-    return Reason(why, dense.time_s / longest_s if longest_s else None, change)
+    longest_s, change = longest_offered_s(each, compared)
+    return Reason(why, compared.dense.time_s / longest_s if longest_s else None, change)
 
 
-def _longest_offered_s(
-    each: Candidate, candidates: Sequence[Candidate], choice: Choice, max_error: float | None
-) -> tuple[float | None, str | None]:
+def longest_offered_s(each: Candidate, compared: Compared) -> tuple[float | None, str | None]:
     """Return the longest time with which one that is not offered would be, and that in words; None if there is none."""
-    dense, quickest = next(other for other in candidates if other.baseline), _quickest_exact(candidates)
+    candidates, choice, max_error, _ = compared
+    dense, quickest = compared.dense, compared.quickest_exact
     gaining = [other for other in candidates if other.rejected is None and other.feedback]
     at_most = {dense.time_s - least_saving_s(gaining, dense), dense.time_s / max(WORTHWHILE, each.doubt)}
     below = {other.time_s for other in (quickest, *choice.named())}
@@ -119,21 +121,16 @@ def _longest_offered_s(
     for time_s in sorted(below | at_most, reverse=True):
         just_below = replace(each, time_s=time_s * (1 - 1e-12))
         quicker = [just_below if other is each else other for other in candidates]
-        if time_s <= each.time_s and _is_offered(each, choose(quicker, max_error)):
+        if time_s <= each.time_s and is_offered(each, choose(quicker, max_error)):
             return time_s, f"a time {'of at most' if time_s in at_most else 'below'} {format_seconds(time_s)}"
     return None, None
 
 
-def _quickest_exact(candidates: Sequence[Candidate]) -> Candidate:
-    exact = (other for other in candidates if other.rejected is None and (other.exact or other.baseline))
-    return min(exact, key=lambda other: other.time_s)
-
-
-def _is_offered(each: Candidate, choice: Choice) -> bool:
+def is_offered(each: Candidate, choice: Choice) -> bool:
     """Return whether a choice, or what is chosen without assumptions, offers a candidate."""
     offers = (choice.best, choice.exact, choice.lossy, choice.faster)
     offered = any(other is not None and other.name == each.name for other in offers)
-    return offered or (choice.without is not None and _is_offered(each, choice.without))
+    return offered or (choice.without is not None and is_offered(each, choice.without))
 
 
 def _round_up(error: float) -> float:
@@ -145,11 +142,10 @@ def _round_up(error: float) -> float:
     return float(Context(prec=2, rounding=ROUND_CEILING).create_decimal(repr(error)))
 
 
-def _lost_to(
-    each: Candidate, candidates: Sequence[Candidate], best: Candidate, dominator: str | None, dense: Candidate
-) -> str:
+def _lost_to(each: Candidate, compared: Compared, dominator: str | None) -> str:
     """Return why one that pays is not taken, and which other candidate is before it."""
-    quickest = _quickest_exact(candidates)
+    candidates, dense, quickest = compared.candidates, compared.dense, compared.quickest_exact
+    best = compared.choice.lossy or compared.choice.best
     gaining = [other for other in candidates if other.rejected is None and other.gains_on(quickest) and not other.exact]
     if dominator is not None:
         winner, why = next(other for other in candidates if other.name == dominator), "no faster and no more exact than"

@@ -18,7 +18,7 @@ from s2sim.experiment.choice import (
     least_saving_s,
     rejected,
 )
-from s2sim.experiment.judgement import _is_offered, _longest_offered_s, judge
+from s2sim.experiment.judgement import Compared, is_offered, judge, longest_offered_s
 from s2sim.experiment.row_parts import Crossing, Extrapolation, Transfer
 from s2sim.experiment.verdict import pays_text, with_reason
 
@@ -378,11 +378,11 @@ def test_the_time_that_would_change_an_answer_is_that_of_the_choice(drawn, max_e
 
     def offered(each, time_s):
         changed = [replace(each, time_s=time_s) if other is each else other for other in able]
-        return _is_offered(each, choose(changed, max_error))
+        return is_offered(each, choose(changed, max_error))
 
     for each in able[1:]:
         if each.rejected is None and not offered(each, each.time_s):
-            found, _ = _longest_offered_s(each, able, choose(able, max_error), max_error)
+            found, _ = longest_offered_s(each, Compared(able, choose(able, max_error), max_error, lambda _: able))
             assert found is None or offered(each, found * (1 - 1e-9))
             grid = [time_s for time_s in np.arange(each.time_s, 800, -0.5).tolist() if offered(each, time_s)]
             assert max(grid, default=0.0) <= (found or 0.0)
